@@ -1,0 +1,56 @@
+"""What can be wrong with a user's input, said so that it can be put right."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing to put right: the setting or file, what was found there, and what to do."""
+
+    where: str
+    found: str
+    cure: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.found}" + (f" {self.cure}" if self.cure else "")
+
+
+class UserError(ValueError):
+    """Bad input from the user; carries every problem found, not only the first."""
+
+    def __init__(self, problems: Problem | Iterable[Problem]) -> None:
+        self.problems: list[Problem] = [problems] if isinstance(problems, Problem) else list(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class Interrupted(Exception):
+    """The listener asked for a cancel; state up to the last finished step is on disk."""
+
+
+def fail(where: str, found: str, cure: str = "") -> UserError:
+    """Builds a `UserError` of one problem, to be raised by the caller."""
+    return UserError(Problem(where, found, cure))
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """A hint naming the closest known name, or all of them if none is close."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"Did you mean '{close[0]}'?" if close else f"Known names: {', '.join(sorted(known))}."
+
+
+def from_validation(error: ValidationError, known_keys: Sequence[str], root: str = "") -> UserError:
+    """Turns pydantic's report into ours: every problem, each with setting, value and cure."""
+    problems = []
+    for item in error.errors():
+        where = ".".join([root, *map(str, item["loc"])]).strip(".")
+        if item["type"] == "extra_forbidden":
+            problems.append(Problem(where, "is not a setting.", nearest(str(item["loc"][-1]), known_keys)))
+        else:
+            problems.append(Problem(where, f"{item['input']!r} is not accepted: {item['msg']}."))
+    return UserError(problems)

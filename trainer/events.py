@@ -1,0 +1,219 @@
+"""Typed events of a run; the JSONL log of them is what the canvas, the command line and tests all read."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import ClassVar, Literal, Protocol
+
+from .errors import Interrupted
+
+Request = Literal["stop", "cancel", "sample", "save"]
+
+
+@dataclass
+class Event:
+    """Base of all events: `run` is the run id, `time` seconds since the epoch."""
+
+    type: ClassVar[str] = ""
+    run: str = field(default="", kw_only=True)
+    time: float = field(default_factory=time.time, kw_only=True)
+
+    def as_dict(self) -> dict[str, object]:
+        """The event as JSON-ready dict, its `type` first."""
+        return {"type": self.type, **asdict(self)}
+
+
+@dataclass
+class Phase(Event):
+    """A new part of the run began: "load", "prepare", "train", "sample", "export"."""
+
+    type = "phase"
+    name: str
+    detail: str = ""
+
+
+@dataclass
+class Progress(Event):
+    """Progress inside a phase; `seconds_left` is None while unknown."""
+
+    type = "progress"
+    done: int
+    total: int
+    unit: str
+    seconds_left: float | None = None
+
+
+@dataclass
+class Step(Event):
+    """One optimizer step: `loss` is the true mean loss, `seconds` its duration, `peak_gib` device memory so far."""
+
+    type = "step"
+    step: int
+    total: int
+    loss: float
+    lr: float
+    grad_norm: float
+    seconds: float
+    peak_gib: float
+    seconds_left: float | None = None
+
+
+@dataclass
+class Sample(Event):
+    """A sample video was written; `file` is relative to the run folder."""
+
+    type = "sample"
+    step: int
+    index: int
+    prompt: str
+    file: str
+
+
+@dataclass
+class Checkpoint(Event):
+    """A complete checkpoint lies at `folder` (relative to the run folder); `lora` is the exported file's path."""
+
+    type = "checkpoint"
+    step: int
+    folder: str
+    lora: str = ""
+
+
+@dataclass
+class Notice(Event):
+    """Something the user should know; `where` names the setting or file."""
+
+    type = "notice"
+    level: Literal["info", "warning", "error"]
+    text: str
+    where: str = ""
+
+
+@dataclass
+class Resumed(Event):
+    """The run goes on from this step: readers drop step, sample and checkpoint events after it."""
+
+    type = "resumed"
+    step: int
+
+
+@dataclass
+class Finished(Event):
+    """The run is complete; `lora` is the exported file's path."""
+
+    type = "finished"
+    step: int
+    lora: str
+
+
+@dataclass
+class Stopped(Event):
+    """The run stopped on request at this step; running again resumes it."""
+
+    type = "stopped"
+    step: int
+
+
+@dataclass
+class Failed(Event):
+    """The run failed; `text` is the error."""
+
+    type = "failed"
+    text: str
+
+
+class Listener(Protocol):
+    """Whoever watches a run: hears every event and may ask for something between units of work."""
+
+    def emit(self, event: Event) -> None:
+        """Called with each event after it is in the log; must be quick and must not raise."""
+
+    def request(self) -> Request | None:
+        """What the watcher wants now; a request is answered once, "cancel" stays until the run ends."""
+
+
+class Silent:
+    """A listener that hears and asks nothing."""
+
+    def emit(self, event: Event) -> None:
+        """Ignores the event."""
+
+    def request(self) -> Request | None:
+        """Never asks."""
+        return None
+
+
+class EventLog:
+    """Appends events to a run's JSONL file, then hands them to the listener.
+
+    Each line is flushed as it is written, so a reader is never more than one event behind.
+    """
+
+    def __init__(self, path: Path | None, run: str, listener: Listener) -> None:
+        self.path, self.run, self.listener = path, run, listener
+        self._pending: list[Request] = []
+
+    def emit(self, event: Event) -> None:
+        """Stamps the run id, appends the event, forwards it."""
+        event.run = self.run
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(event.as_dict(), ensure_ascii=False) + "\n")
+        self.listener.emit(event)
+
+    def notice(self, text: str, where: str = "", level: Literal["info", "warning", "error"] = "warning") -> None:
+        """Emits a notice."""
+        self.emit(Notice(level, text, where))
+
+    def check(self) -> None:
+        """Called between small units of work; raises `Interrupted` on cancel, keeps other requests for `take`."""
+        request = self.listener.request()
+        if request == "cancel":
+            raise Interrupted
+        if request is not None and request not in self._pending:
+            self._pending.append(request)
+
+    def take(self, request: Request) -> bool:
+        """True once for each request of this kind made since the last call."""
+        self.check()
+        if request in self._pending:
+            self._pending.remove(request)
+            return True
+        return False
+
+    def progress(self, total: int, unit: str) -> Callable[[int], None]:
+        """A function to call with the number done; it checks for cancel and emits progress with the time left."""
+        start = time.monotonic()
+
+        def report(done: int) -> None:
+            self.check()
+            elapsed = time.monotonic() - start
+            self.emit(Progress(done, total, unit, elapsed / done * (total - done) if done else None))
+
+        return report
+
+
+def read_events(path: Path) -> list[dict[str, object]]:
+    """The log's events in order, with those undone by a later `resumed` dropped; a half-written last line is skipped."""
+    kept: list[dict[str, object]] = []
+    for event in _parse(path):
+        if event["type"] == "resumed":
+            last = int(str(event["step"]))
+            undone = {"step", "sample", "checkpoint"}
+            kept = [e for e in kept if e["type"] not in undone or int(str(e["step"])) <= last]
+        kept.append(event)
+    return kept
+
+
+def _parse(path: Path) -> Iterator[dict[str, object]]:
+    if not path.exists():
+        return
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            yield json.loads(line)
+        except json.JSONDecodeError:
+            continue

@@ -1,0 +1,274 @@
+"""TrainingJob: the one definition of every setting, with its label, unit, range, default and text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from .errors import UserError, fail, from_validation
+
+JOB_VERSION = 1
+
+
+def setting(
+    default: Any,
+    label: str,
+    text: str,
+    *,
+    unit: str = "",
+    advanced: bool = False,
+    step: float | None = None,
+    **limits: float,
+) -> Any:
+    """A field with what nodes, docs and errors need: label, help text, unit, range, whether it is folded away."""
+    extra: dict[str, Any] = {"unit": unit, "advanced": advanced, "step": step}
+    kind = {"default_factory": default} if callable(default) else {"default": default}
+    return Field(**kind, title=label, description=text, json_schema_extra=extra, **limits)
+
+
+class Settings(BaseModel):
+    """Base of all parts of a job: unknown keys are errors, values never change after checking."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Bucket(Settings):
+    """A clip size to train at: frames × height × width, in pixels."""
+
+    frames: int = setting(17, "Frames", "Frames of the clip, at the family's frame rate.", unit="frames", ge=1, le=2048)
+    height: int = setting(480, "Height", "Height of the frames.", unit="px", ge=16, le=8192)
+    width: int = setting(832, "Width", "Width of the frames.", unit="px", ge=16, le=8192)
+
+    def __str__(self) -> str:
+        return f"{self.frames}x{self.height}x{self.width}"
+
+    @classmethod
+    def parse(cls, text: str, where: str = "buckets") -> Bucket:
+        """Reads "49x480x832" (frames x height x width); raises UserError naming the text."""
+        parts = text.lower().replace("×", "x").replace(" ", "").split("x")
+        if len(parts) != 3 or not all(part.isdigit() for part in parts):
+            raise fail(where, f"'{text}' is not a size.", "Write frames x height x width, such as 49x480x832.")
+        try:
+            return cls(frames=int(parts[0]), height=int(parts[1]), width=int(parts[2]))
+        except ValidationError as error:
+            raise from_validation(error, list(cls.model_fields), where) from None
+
+
+class ModelSettings(Settings):
+    """The model to train."""
+
+    source: str = setting("", "Model", "A diffusers model folder, or a hub id such as owner/name.")
+    family: str = setting("", "Family", "Model family; empty recognises it from the model's files.", advanced=True)
+
+
+class VideoFolder(Settings):
+    """A folder of clips with sidecar captions (clip.mp4 + clip.txt)."""
+
+    folder: str = setting("", "Folder", "Folder holding the clips; each may have a caption in a .txt of the same name.")
+    subfolders: bool = setting(True, "Subfolders", "Also take clips from the folders inside.")
+    caption: str = setting("", "Caption", "Caption for clips without a caption file; empty trains them uncaptioned.")
+    repeats: int = setting(
+        1, "Repeats", "Times each clip is seen per epoch, to weigh folders against each other.", ge=1, le=1000,
+        unit="times", advanced=True,
+    )  # fmt: skip
+
+
+class WindowSettings(Settings):
+    """FramePack sliding windows: a clip of N frames gives N - W + 1 overlapping windows of W frames (stride 1)."""
+
+    size: int = setting(33, "Window size", "Frames in a window; rounded to the family's frame rule.", unit="frames", ge=1, le=2048)
+    stride: int = setting(1, "Stride", "Frames between the starts of neighbouring windows.", unit="frames", ge=1, le=1024)
+    per_clip: int = setting(
+        0, "Windows per clip", "Windows drawn at random from a clip each time it is seen; 0 takes all of them.",
+        unit="windows", ge=0, le=4096,
+    )  # fmt: skip
+    grouping: Literal["one step", "independent"] = setting(
+        "one step", "Grouping",
+        "one step: a clip's windows are micro-batches of one optimizer step, their losses averaged. "
+        "independent: every window is a training example of its own, of weight 1/n.",
+    )  # fmt: skip
+
+
+class DatasetSettings(Settings):
+    """The clips and how they become training examples."""
+
+    folders: list[VideoFolder] = setting(list, "Folders", "Where the clips come from.")
+    fps: float = setting(
+        0.0, "Frame rate", "Frame rate clips are retimed to, by presentation time; 0 uses the model's own.",
+        unit="frames/s", ge=0, le=240, advanced=True,
+    )  # fmt: skip
+    buckets: list[Bucket] = setting(
+        list, "Buckets", "Clip sizes; a clip takes the longest that it fills, of the nearest shape. Empty: chosen from the clips."
+    )
+    windows: WindowSettings | None = setting(None, "FramePack windows", "Sliding windows; empty trains on whole buckets.")
+
+
+class CaptionSettings(Settings):
+    """How captions are used."""
+
+    dropout: float = setting(
+        0.05, "Caption dropout", "Share of examples trained with an empty caption, which keeps guidance working.", ge=0, le=1, step=0.01
+    )
+    prefix: str = setting("", "Trigger", "Text put before every caption, such as a trigger word.")
+
+
+class AdapterSettings(Settings):
+    """The LoRA that is trained."""
+
+    rank: int = setting(16, "Rank", "Size of the LoRA: higher learns more and makes a larger file.", ge=1, le=512)
+    alpha: float = setting(0.0, "Alpha", "LoRA strength is alpha / rank; 0 sets alpha equal to rank.", ge=0, le=1024, step=0.5, advanced=True)
+    dropout: float = setting(0.0, "Dropout", "Share of LoRA activations dropped in training.", ge=0, le=0.95, step=0.05, advanced=True)
+    targets: Literal["all", "attention", "feed-forward"] = setting("all", "Layers", "Which linear layers of the blocks get a LoRA.")
+    continue_from: str = setting("", "Continue from", "A LoRA file to go on training; empty starts anew.", advanced=True)
+
+    @property
+    def effective_alpha(self) -> float:
+        """Alpha with the default applied."""
+        return self.alpha or float(self.rank)
+
+
+class ObjectiveSettings(Settings):
+    """What the model learns at each step: flow matching, and how noise levels are drawn."""
+
+    timesteps: Literal["logit-normal", "uniform"] = setting(
+        "logit-normal", "Timesteps", "Distribution of noise levels: logit-normal favours the middle, uniform takes all alike."
+    )
+    shift: float = setting(
+        0.0, "Shift", "Moves the noise levels of training upwards (>1) or downwards (<1); 0 uses the model's own.", ge=0, le=100, step=0.5
+    )
+    logit_mean: float = setting(0.0, "Logit mean", "Mean of the logit-normal distribution.", ge=-5, le=5, step=0.1, advanced=True)
+    logit_std: float = setting(1.0, "Logit deviation", "Deviation of the logit-normal distribution.", gt=0, le=5, step=0.1, advanced=True)
+
+
+class OptimizerSettings(Settings):
+    """AdamW and its schedule."""
+
+    learning_rate: float = setting(2e-4, "Learning rate", "Step size of the optimizer.", gt=0, le=1, step=1e-5)
+    weight_decay: float = setting(0.01, "Weight decay", "Pull of the weights towards zero.", ge=0, le=1, step=0.01, advanced=True)
+    beta1: float = setting(0.9, "Beta 1", "Memory of the gradient's mean.", ge=0, lt=1, step=0.01, advanced=True)
+    beta2: float = setting(0.99, "Beta 2", "Memory of the gradient's size.", ge=0, lt=1, step=0.001, advanced=True)
+    max_grad_norm: float = setting(1.0, "Gradient clipping", "Largest gradient norm; 0 does not clip.", ge=0, le=1000, step=0.1, advanced=True)
+    schedule: Literal["constant", "cosine"] = setting("constant", "Schedule", "How the learning rate goes after the warm-up.")
+    warmup: int = setting(0, "Warm-up", "Steps over which the learning rate rises to its value.", unit="steps", ge=0, le=100000)
+
+
+class ScheduleSettings(Settings):
+    """How long to train."""
+
+    steps: int = setting(1000, "Steps", "Optimizer steps to train.", unit="steps", ge=1, le=1000000)
+    batch_size: int = setting(1, "Batch size", "Examples computed together.", ge=1, le=256)
+    accumulation: int = setting(1, "Accumulation", "Batches whose gradients are added up for one optimizer step.", ge=1, le=1024, advanced=True)
+    seed: int = setting(0, "Seed", "Seed of every random draw of the run.", ge=0, le=2**53 - 1)
+
+
+class ComputeSettings(Settings):
+    """Where and how exactly to compute."""
+
+    device: str = setting("auto", "Device", "auto, cpu, cuda or cuda:N.", advanced=True)
+    dtype: Literal["auto", "fp32", "bf16", "fp16"] = setting(
+        "auto", "Precision", "Arithmetic of the frozen model; the LoRA itself is kept in fp32. auto: bf16 on a card that has it, else fp32."
+    )
+    deterministic: bool = setting(
+        False, "Deterministic", "Repeatable to the bit on a GPU too, at some cost of speed; on a CPU always so.", advanced=True
+    )
+
+
+class MemorySettings(Settings):
+    """What is traded for memory."""
+
+    gradient_checkpointing: bool = setting(
+        True, "Gradient checkpointing", "Computes activations again instead of keeping them: far less memory, about a third slower."
+    )
+
+
+class SamplePrompt(Settings):
+    """One sample video to draw while training."""
+
+    prompt: str = setting("", "Prompt", "What to show.")
+    negative: str = setting("", "Negative", "What to avoid.")
+    size: Bucket | None = setting(None, "Size", "Frames x height x width; empty uses the first bucket.")
+    seed: int = setting(0, "Seed", "Seed of the starting noise.", ge=0, le=2**53 - 1)
+    image: str = setting("", "First frame", "Image file to start from, for families that take one.")
+
+
+class SampleSettings(Settings):
+    """Sample videos drawn before the first step and while training."""
+
+    prompts: list[SamplePrompt] = setting(list, "Prompts", "Empty: captions of two clips.")
+    every: int = setting(250, "Every", "Steps between sample videos; 0 draws none.", unit="steps", ge=0, le=1000000)
+    steps: int = setting(20, "Sampling steps", "Denoising steps of a sample video.", unit="steps", ge=1, le=1000)
+    guidance: float = setting(0.0, "Guidance", "Strength of classifier-free guidance; 0 uses the model's own.", ge=0, le=30, step=0.5)
+    shift: float = setting(0.0, "Shift", "Shift of the sampling noise levels; 0 uses the model's own.", ge=0, le=100, step=0.5, advanced=True)
+
+
+class OutputSettings(Settings):
+    """What the run is called and what it keeps."""
+
+    name: str = setting("video-lora", "Name", "Name of the run and of its LoRA file.")
+    save_every: int = setting(250, "Save every", "Steps between checkpoints; the last step is always saved.", unit="steps", ge=1, le=1000000)
+    keep: int = setting(3, "Keep", "Newest checkpoints kept for resuming; exported LoRA files are all kept.", ge=1, le=1000, advanced=True)
+    if_exists: Literal["continue", "start new"] = setting(
+        "continue", "If the run exists", "continue: return its result, resume it or train it further. start new: train again under a new name."
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _plain_name(cls, name: str) -> str:
+        if not name.strip() or name != Path(name).name or "\\" in name or name.strip(". ") != name or set(name) & set('<>:"|?*\0'):
+            raise ValueError("a name cannot be empty, hold / \\ < > : \" | ? *, or begin or end with a dot or space")
+        return name
+
+
+class TrainingJob(Settings):
+    """All settings of a training run; `job.json` in the run folder replays it."""
+
+    version: int = JOB_VERSION
+    model: ModelSettings = Field(default_factory=ModelSettings)
+    dataset: DatasetSettings = Field(default_factory=DatasetSettings)
+    captions: CaptionSettings = Field(default_factory=CaptionSettings)
+    adapter: AdapterSettings = Field(default_factory=AdapterSettings)
+    objective: ObjectiveSettings = Field(default_factory=ObjectiveSettings)
+    optimizer: OptimizerSettings = Field(default_factory=OptimizerSettings)
+    schedule: ScheduleSettings = Field(default_factory=ScheduleSettings)
+    compute: ComputeSettings = Field(default_factory=ComputeSettings)
+    memory: MemorySettings = Field(default_factory=MemorySettings)
+    samples: SampleSettings = Field(default_factory=SampleSettings)
+    output: OutputSettings = Field(default_factory=OutputSettings)
+
+    @classmethod
+    def parse(cls, data: dict[str, Any]) -> TrainingJob:
+        """Checks a plain dict; raises UserError listing every problem with setting, value and cure."""
+        if data.get("version", JOB_VERSION) != JOB_VERSION:
+            raise fail("version", f"{data['version']!r} is not known here.", f"This version reads {JOB_VERSION}; update Video Trainer.")
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise from_validation(error, _known_keys()) from None
+
+    @classmethod
+    def load(cls, path: Path) -> TrainingJob:
+        """Reads a job file; raises UserError naming the file and line of a JSON fault."""
+        try:
+            data = json.loads(path.read_text(encoding="utf-8-sig"))
+        except FileNotFoundError:
+            raise fail(str(path), "does not exist.", "Give the path of a job.json.") from None
+        except json.JSONDecodeError as error:
+            raise fail(str(path), f"is not JSON: {error}.", "In JSON a backslash of a path is written \\\\.") from None
+        if not isinstance(data, dict):
+            raise fail(str(path), "is not a job.", "A job is a JSON object with model, dataset, ….")
+        return cls.parse(data)
+
+
+def _known_keys() -> list[str]:
+    return sorted({name for part in all_settings() for name in part.model_fields})
+
+
+def all_settings() -> list[type[Settings]]:
+    """Every settings class, for docs and checks."""
+    return Settings.__subclasses__()
+
+
+__all__ = ["Bucket", "Settings", "TrainingJob", "UserError", "all_settings", "setting"]
