@@ -1,0 +1,41 @@
+"""Writes a diffusers folder's transformer and VAE as the single files that ComfyUI's loaders read."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import keys
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def write_comfy_files(folder: Path, transformer_file: Path, vae_file: Path) -> None:
+    """Converts `folder`/transformer and `folder`/vae; the files appear complete or not at all.
+
+    The transformer's metadata names its head count and text width, which ComfyUI otherwise assumes from the
+    released sizes.
+    """
+    config = json.loads((folder / "transformer/config.json").read_text(encoding="utf-8"))
+    shape = {"num_heads": config["num_attention_heads"], "text_dim": config["text_dim"]}
+    transformer = {keys.transformer_tensor_to_comfy(k): v for k, v in _tensors(folder / "transformer").items()}
+    _write(transformer, transformer_file, {"config": json.dumps({"transformer": shape})})
+    _write({keys.vae_tensor_to_comfy(k): v for k, v in _tensors(folder / "vae").items()}, vae_file, {})
+
+
+def _tensors(folder: Path) -> dict[str, Tensor]:
+    from safetensors.torch import load_file
+
+    return {name: tensor for file in sorted(folder.glob("*.safetensors")) for name, tensor in load_file(file).items()}
+
+
+def _write(tensors: dict[str, Tensor], file: Path, metadata: dict[str, str]) -> None:
+    from safetensors.torch import save_file
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_name(file.name + ".part")
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside, metadata)
+    os.replace(beside, file)

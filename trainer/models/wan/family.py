@@ -1,0 +1,181 @@
+"""Wan 2.1 text-to-video as a ModelFamily. Target, timesteps and text follow diffusers' WanPipeline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import Problem, UserError
+from ..base import FamilySpec, FrameRule, ModelFamily, TextEncoder
+from . import keys
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+VARIANTS = {  # (layers, width) -> name, default frames x height x width
+    (30, 1536): ("t2v-1.3b", (81, 480, 832)),
+    (40, 5120): ("t2v-14b", (81, 480, 832)),
+}
+SMALL = ("t2v-small", (17, 64, 64))  # any other size: the shipped demo model and test models
+MAX_TEXT_LENGTH = 512  # WanPipeline's max_sequence_length
+ATTENTION = r"blocks\.\d+\.attn[12]\.(to_q|to_k|to_v|to_out\.0)"
+FEED_FORWARD = r"blocks\.\d+\.ffn\.net\.(0\.proj|2)"
+
+
+class Wan(ModelFamily):
+    """A diffusers folder of Wan 2.1 text-to-video."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        transformer, tokenizer, scheduler, vae = (
+            _json(folder / part)
+            for part in (
+                "transformer/config.json",
+                "tokenizer/tokenizer_config.json",
+                "scheduler/scheduler_config.json",
+                "vae/config.json",
+            )
+        )
+        width = transformer.get("num_attention_heads", 40) * transformer.get("attention_head_dim", 128)
+        variant, bucket = VARIANTS.get((transformer.get("num_layers", 40), width), SMALL)
+        shift = float(scheduler.get("flow_shift") or scheduler.get("shift") or 3.0)
+        self.config = transformer
+        self.latents_mean: list[float] = vae.get("latents_mean", [])
+        self.latents_std: list[float] = vae.get("latents_std", [])
+        self.spec = FamilySpec(
+            family="wan",
+            variant=variant,
+            frame_rule=FrameRule(4, 1),
+            size_multiple=16,
+            fps=16.0,
+            latent_channels=16,
+            latent_stride=(4, 8, 8),
+            text_length=min(MAX_TEXT_LENGTH, int(tokenizer.get("model_max_length", MAX_TEXT_LENGTH))),
+            train_shift=shift,
+            sample_shift=shift,
+            guidance=5.0,
+            default_bucket=bucket,
+            adapter_targets={"all": f"{ATTENTION}|{FEED_FORWARD}", "attention": ATTENTION, "feed-forward": FEED_FORWARD},
+        )
+
+    # files
+
+    @classmethod
+    def recognises(cls, folder: Path) -> bool:
+        """True for a folder whose transformer is a WanTransformer3DModel."""
+        return _json(folder / "transformer/config.json").get("_class_name") == "WanTransformer3DModel"
+
+    def check_files(self) -> None:
+        """Raises UserError for missing parts and for variants that are not text-to-video."""
+        problems = [
+            Problem(str(self.folder / part), "is missing.", "Download the whole diffusers folder again.")
+            for part in ("transformer/config.json", "vae/config.json", "text_encoder/config.json", "tokenizer/tokenizer_config.json")
+            if not (self.folder / part).is_file()
+        ]
+        problems += [
+            Problem(str(self.folder / part), "holds no .safetensors file.", "Download the weights; other formats are not loaded.")
+            for part in ("transformer", "vae", "text_encoder")
+            if not any((self.folder / part).glob("*.safetensors"))
+        ]
+        if self.config.get("image_dim") or self.config.get("in_channels", 16) != 16:
+            problems.append(Problem(str(self.folder), "is an image-to-video model.", "Only text-to-video of this family is supported yet."))
+        if problems:
+            raise UserError(problems)
+
+    def load_transformer(self, dtype: torch.dtype) -> nn.Module:
+        """WanTransformer3DModel on the CPU, frozen."""
+        from diffusers import WanTransformer3DModel
+
+        model = WanTransformer3DModel.from_pretrained(self.folder / "transformer", torch_dtype=dtype, use_safetensors=True)
+        return model.requires_grad_(False).eval()
+
+    def load_vae(self, dtype: torch.dtype) -> nn.Module:
+        """AutoencoderKLWan on the CPU, always float32: in half precision it loses detail."""
+        import torch
+        from diffusers import AutoencoderKLWan
+
+        model = AutoencoderKLWan.from_pretrained(self.folder / "vae", torch_dtype=torch.float32, use_safetensors=True)
+        return model.requires_grad_(False).eval()
+
+    def load_text_encoder(self, dtype: torch.dtype) -> TextEncoder:
+        """Tokenizer and UMT5EncoderModel on the CPU."""
+        from transformers import AutoTokenizer, UMT5EncoderModel
+
+        module = UMT5EncoderModel.from_pretrained(self.folder / "text_encoder", dtype=dtype, use_safetensors=True)
+        tokenizer = AutoTokenizer.from_pretrained(self.folder / "tokenizer", trust_remote_code=False)
+        return TextEncoder(tokenizer, module.requires_grad_(False).eval())
+
+    # encoders
+
+    def encode_video(self, vae: nn.Module, frames: Tensor) -> dict[str, Tensor]:
+        """[F, H, W, 3] uint8 -> {"latents": [16, T, h, w] float32}, posterior mode, un-normalised."""
+        import torch
+        from einops import rearrange
+
+        parameter = next(vae.parameters())
+        video = rearrange(frames, "f h w c -> 1 c f h w").to(parameter.device, parameter.dtype) / 127.5 - 1
+        with torch.no_grad():
+            latents = vae.encode(video).latent_dist.mode()
+        return {"latents": latents[0].float().cpu()}
+
+    def decode_video(self, vae: nn.Module, latents: Tensor) -> Tensor:
+        """Model-space latents [1, 16, T, h, w] -> [F, H, W, 3] uint8 on the CPU."""
+        import torch
+        from einops import rearrange
+
+        parameter = next(vae.parameters())
+        mean, std = self._latent_statistics(latents)
+        with torch.no_grad():
+            video = vae.decode((latents * std + mean).to(parameter.device, parameter.dtype), return_dict=False)[0]
+        video = ((video.float() + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
+        return rearrange(video, "1 c f h w -> f h w c").cpu()
+
+    def encode_text(self, encoder: TextEncoder, text: str) -> dict[str, Tensor]:
+        """{"text": [L, D] float32}, L tokens of the cleaned caption."""
+        import torch
+
+        tokens = encoder.tokenizer(" ".join(text.split()), truncation=True, max_length=self.spec.text_length, return_tensors="pt")
+        device = next(encoder.module.parameters()).device
+        with torch.no_grad():
+            hidden = encoder.module(tokens.input_ids.to(device), tokens.attention_mask.to(device)).last_hidden_state
+        return {"text": hidden[0].float().cpu()}
+
+    # the step
+
+    def normalize(self, latents: Tensor) -> Tensor:
+        """(latents - mean) / deviation per channel, constants of the VAE's configuration."""
+        mean, std = self._latent_statistics(latents)
+        return (latents - mean) / std
+
+    def _latent_statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        mean, std = (like.new_tensor(values).view(1, -1, 1, 1, 1) for values in (self.latents_mean, self.latents_std))
+        return mean, std
+
+    def text_inputs(self, texts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+        """Zero-padded to the text length, as the pipeline does: {"encoder_hidden_states": [B, L, D]}."""
+        import torch
+        from torch.nn.functional import pad
+
+        length = self.spec.text_length
+        return {"encoder_hidden_states": torch.stack([pad(t["text"], (0, 0, 0, length - len(t["text"]))) for t in texts])}
+
+    def denoiser_inputs(self, x: Tensor, sigma: Tensor, text: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Arguments of WanTransformer3DModel; its timestep is 1000 · sigma."""
+        return {"hidden_states": x, "timestep": sigma * 1000, **text}
+
+    # LoRA
+
+    def comfy_name(self, module: str) -> str:
+        """ComfyUI's name of a transformer module."""
+        return keys.to_comfy(module)
+
+    def module_name(self, comfy: str) -> str:
+        """The inverse of `comfy_name`."""
+        return keys.to_diffusers(comfy)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
