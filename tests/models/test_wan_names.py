@@ -1,0 +1,69 @@
+"""Wan's tensors under ComfyUI's names give the same numbers in ComfyUI's own modules."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from diffusers import AutoencoderKLWan, WanTransformer3DModel
+
+from trainer.models.wan import keys
+
+TINY = {"num_attention_heads": 4, "attention_head_dim": 32, "num_layers": 2, "ffn_dim": 256, "text_dim": 64}
+VAE = {"z_dim": 16, "dim_mult": [1, 2, 4, 4], "num_res_blocks": 2, "attn_scales": []}
+
+
+@pytest.fixture(scope="module")
+def comfy():
+    candidates = [os.environ.get("COMFYUI_PATH"), Path.home() / "comfy/ComfyUI", Path(__file__).parents[4]]
+    path = next((Path(c) for c in candidates if c and (Path(c) / "comfy/ldm/wan/model.py").is_file()), None)
+    if path is None:
+        pytest.skip("no ComfyUI found: set COMFYUI_PATH")
+    sys.path.insert(0, str(path))
+    try:
+        from comfy.cli_args import args
+
+        args.cpu = True
+        import comfy.ldm.wan.model
+        import comfy.ldm.wan.vae
+        import comfy.ops
+
+        yield sys.modules["comfy"]
+    finally:
+        sys.path.remove(str(path))
+
+
+def test_transformer_names_are_unique_and_reversible():
+    state = WanTransformer3DModel(**TINY).state_dict()
+    assert len({keys.transformer_tensor_to_comfy(name) for name in state}) == len(state)
+    for name in state:
+        module, _, parameter = name.rpartition(".")
+        if parameter != "scale_shift_table":
+            assert keys.to_diffusers(keys.to_comfy(module)) == module
+    with pytest.raises(KeyError):
+        keys.to_comfy("blocks.0.attn1.to_x")
+
+
+def test_transformer_equals_comfy(comfy):
+    torch.manual_seed(0)
+    ours = WanTransformer3DModel(**TINY)
+    theirs = comfy.ldm.wan.model.WanModel(
+        model_type="t2v", dim=128, num_heads=4, ffn_dim=256, text_dim=64, num_layers=2, freq_dim=256, operations=comfy.ops.disable_weight_init
+    )
+    theirs.load_state_dict({keys.transformer_tensor_to_comfy(k): v for k, v in ours.state_dict().items()})
+    x, sigma, text = torch.randn(2, 16, 3, 8, 8), torch.tensor([300.0, 700.0]), torch.randn(2, 20, 64)
+    with torch.no_grad():
+        a, b = ours(x, sigma, text, return_dict=False)[0], theirs(x, sigma, text)
+    assert (a - b).norm() / a.norm() < 1e-5
+
+
+def test_vae_equals_comfy(comfy):
+    torch.manual_seed(0)
+    ours = AutoencoderKLWan(base_dim=16, **VAE)
+    theirs = comfy.ldm.wan.vae.WanVAE(dim=16, temperal_downsample=[False, True, True], dropout=0.0, **VAE)
+    theirs.load_state_dict({keys.vae_tensor_to_comfy(k): v for k, v in ours.state_dict().items()})
+    latents = torch.randn(1, 16, 3, 8, 8)
+    with torch.no_grad():
+        a, b = ours.decode(latents, return_dict=False)[0], theirs.decode(latents).clamp(-1, 1)
+    assert (a - b).norm() / a.norm() < 1e-5

@@ -1,0 +1,1 @@
+"""Adapters: small trainable weights on a frozen transformer, and their files."""

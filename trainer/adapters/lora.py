@@ -1,0 +1,110 @@
+"""A LoRA on the linear layers of a frozen transformer, through PEFT, its weights kept in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from .. import draws
+from ..errors import fail
+from ..packages import without_broken
+from .file import LoraWeights
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from ..events import EventLog
+    from ..job import AdapterSettings
+    from ..models.base import FamilySpec
+
+NAME = "default"  # PEFT's name of the adapter
+
+
+class Lora:
+    """The LoRA attached to one transformer.
+
+    Each targeted layer computes W·x + (alpha / rank) · B·A·x; B starts at zero, so step 0 changes nothing.
+    """
+
+    def __init__(self, transformer: nn.Module, settings: AdapterSettings, targets: str, seed: int, log: EventLog | None = None) -> None:
+        import torch
+        from peft import LoraConfig, inject_adapter_in_model
+
+        config = LoraConfig(
+            r=settings.rank, lora_alpha=settings.effective_alpha, lora_dropout=settings.dropout, target_modules=targets, init_lora_weights=True
+        )  # fmt: skip
+        with draws.module_randomness(seed, "adapter"), without_broken() as reasons:
+            inject_adapter_in_model(config, transformer, NAME)
+        for reason in reasons:
+            if log:
+                log.notice(reason, "packages")
+        self.rank, self.alpha = settings.rank, settings.effective_alpha
+        self.layers = {name: layer for name, layer in transformer.named_modules() if hasattr(layer, "lora_A")}
+        for layer in self.layers.values():
+            layer.lora_A[NAME].to(torch.float32)
+            layer.lora_B[NAME].to(torch.float32)
+        self.strength = 1.0
+
+    @classmethod
+    def attach(cls, transformer: nn.Module, spec: FamilySpec, settings: AdapterSettings, seed: int, log: EventLog | None = None) -> Lora:
+        """A fresh LoRA on the layers that `settings.targets` names for this family."""
+        return cls(transformer, settings, spec.adapter_targets[settings.targets], seed, log)
+
+    @classmethod
+    def from_weights(cls, transformer: nn.Module, weights: LoraWeights) -> Lora:
+        """A LoRA on exactly the layers of loaded weights, holding them."""
+        import re
+
+        from ..job import AdapterSettings
+
+        settings = AdapterSettings(rank=weights.rank, alpha=weights.alpha)
+        lora = cls(transformer, settings, "|".join(map(re.escape, weights.pairs)), seed=0)
+        lora.load(weights)
+        return lora
+
+    def parameters(self) -> list[nn.Parameter]:
+        """All trainable parameters, in the order of the model's modules."""
+        return [p for layer in self.layers.values() for p in (layer.lora_A[NAME].weight, layer.lora_B[NAME].weight)]
+
+    def weights(self) -> LoraWeights:
+        """The weights as plain CPU tensors by module name."""
+        pairs = {name: (_plain(layer.lora_A[NAME].weight), _plain(layer.lora_B[NAME].weight)) for name, layer in self.layers.items()}
+        return LoraWeights(pairs, self.rank, self.alpha)
+
+    def load(self, weights: LoraWeights, where: str = "adapter.continue_from") -> None:
+        """Takes over loaded weights; raises UserError if layers or shapes differ."""
+        import torch
+
+        missing, extra = sorted(self.layers.keys() - weights.pairs.keys()), sorted(weights.pairs.keys() - self.layers.keys())
+        if missing or extra:
+            found = f"trains other layers: {len(missing)} missing (such as {missing[:1]}), {len(extra)} unexpected (such as {extra[:1]})."
+            raise fail(where, found, "Choose the same Layers setting as that LoRA's.")
+        with torch.no_grad():
+            for name, (down, up) in weights.pairs.items():
+                layer = self.layers[name]
+                for target, source in ((layer.lora_A[NAME].weight, down), (layer.lora_B[NAME].weight, up)):
+                    if target.shape != source.shape:
+                        raise fail(where, f"{name} has shape {tuple(source.shape)}, this model and rank need {tuple(target.shape)}.")
+                    target.copy_(source)
+
+    def set_strength(self, strength: float) -> None:
+        """Scales the LoRA's effect; 1 is as trained, 0 the base model."""
+        self.strength = strength
+        for layer in self.layers.values():
+            layer.scaling[NAME] = strength * self.alpha / self.rank
+
+    @contextmanager
+    def at_strength(self, strength: float) -> Iterator[None]:
+        """The given strength inside the block, the earlier one after it."""
+        before = self.strength
+        self.set_strength(strength)
+        try:
+            yield
+        finally:
+            self.set_strength(before)
+
+
+def _plain(parameter: Tensor) -> torch.Tensor:
+    return parameter.detach().to("cpu", copy=True).contiguous()

@@ -1,0 +1,68 @@
+"""The loaded parts of one model: absent, parked on the host, or resident on the device."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from .compute import Compute
+    from .events import EventLog
+    from .models.base import ModelFamily, TextEncoder
+
+
+class Components:
+    """Loads each part when first asked for, and moves or frees it when told."""
+
+    def __init__(self, family: ModelFamily, compute: Compute, log: EventLog) -> None:
+        self.family, self.compute, self.log = family, compute, log
+        self._transformer: nn.Module | None = None
+        self._vae: nn.Module | None = None
+        self._text_encoder: TextEncoder | None = None
+
+    def transformer(self) -> nn.Module:
+        """The frozen transformer on the device, in the run's precision."""
+        if self._transformer is None:
+            self.log.check()
+            self._transformer = self.family.load_transformer(self.compute.dtype)
+        return self._transformer.to(self.compute.device)
+
+    def vae(self) -> nn.Module:
+        """The VAE on the device."""
+        if self._vae is None:
+            self.log.check()
+            self._vae = self.family.load_vae(self.compute.dtype)
+        return self._vae.to(self.compute.device)
+
+    def text_encoder(self) -> TextEncoder:
+        """Tokenizer and text encoder, on the device."""
+        if self._text_encoder is None:
+            self.log.check()
+            self._text_encoder = self.family.load_text_encoder(self.compute.dtype)
+        self._text_encoder.module.to(self.compute.device)
+        return self._text_encoder
+
+    def park_vae(self) -> None:
+        """Moves the VAE to the host, if it is loaded."""
+        if self._vae is not None:
+            self._vae.to("cpu")
+            self._release()
+
+    def drop_text_encoder(self) -> None:
+        """Frees the text encoder; the next use loads it again."""
+        self._text_encoder = None
+        self._release()
+
+    def drop_all(self) -> None:
+        """Frees everything."""
+        self._transformer = self._vae = self._text_encoder = None
+        self._release()
+
+    def _release(self) -> None:
+        gc.collect()
+        if self.compute.device.type == "cuda":
+            import torch
+
+            torch.cuda.empty_cache()

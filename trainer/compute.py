@@ -1,0 +1,98 @@
+"""Where and in which precision a run computes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from .errors import fail
+
+if TYPE_CHECKING:
+    import torch
+    from torch.amp.grad_scaler import GradScaler
+
+    from .job import ComputeSettings
+
+GIB = 2**30
+
+
+class Compute:
+    """The device and precision that a job's settings come to on this machine."""
+
+    def __init__(self, settings: ComputeSettings) -> None:
+        import torch
+
+        self.device = _device(settings.device)
+        self.dtype: torch.dtype = _dtype(settings.dtype, self.device)
+        self.deterministic = settings.deterministic
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Arithmetic in the run's precision; nothing to do in fp32."""
+        import torch
+
+        return nullcontext() if self.dtype == torch.float32 else torch.autocast(self.device.type, self.dtype)
+
+    def scaler(self) -> GradScaler:
+        """A gradient scaler, at work only in fp16, whose range small gradients would leave."""
+        import torch
+
+        return torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
+
+    @contextmanager
+    def repeatable(self) -> Iterator[None]:
+        """Deterministic kernels on a GPU inside the block, if the job asks for it."""
+        import torch
+
+        if not self.deterministic:
+            yield
+            return
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.backends.cudnn.benchmark = False
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(before[0])
+            torch.backends.cudnn.benchmark = before[1]
+
+    def reset_peak(self) -> None:
+        """Starts a new measurement of peak device memory."""
+        import torch
+
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    def peak_gib(self) -> float:
+        """Peak memory of the device in GiB since `reset_peak`; on a CPU this process's memory now."""
+        import torch
+
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device) / GIB
+        import psutil
+
+        return psutil.Process().memory_info().rss / GIB
+
+
+def _device(name: str) -> torch.device:
+    import torch
+
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise fail("compute.device", f"'{name}' is not a device.", "Use auto, cpu, cuda or cuda:N.") from None
+    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
+        raise fail("compute.device", f"'{name}' is not on this machine.", "Use auto or cpu, or install a PyTorch built for your card.")
+    return device
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    import torch
+
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]

@@ -1,0 +1,36 @@
+"""How noise levels sigma in [0, 1] are drawn and spaced; 1 is pure noise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import draws
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..job import ObjectiveSettings
+
+
+def shift_sigma(sigma: Tensor, shift: float) -> Tensor:
+    """Moves noise levels up (shift > 1) or down (< 1): s·sigma / (1 + (s - 1)·sigma) (Esser et al. 2024, section 5.3.2)."""
+    return shift * sigma / (1 + (shift - 1) * sigma)
+
+
+def draw_sigma(settings: ObjectiveSettings, shift: float, *key: int | str) -> Tensor:
+    """One training noise level for the key; logit-normal is sigmoid(mean + deviation·n), n standard normal (Esser et al. 2024)."""
+    import torch
+
+    source = draws.generator(*key)
+    if settings.timesteps == "uniform":
+        sigma = torch.rand((), generator=source)
+    else:
+        sigma = torch.sigmoid(settings.logit_mean + settings.logit_std * torch.randn((), generator=source))
+    return shift_sigma(sigma, shift)
+
+
+def sampling_sigmas(steps: int, shift: float) -> Tensor:
+    """Noise levels of a sampler, [steps + 1] from 1 to 0, evenly spaced before the shift."""
+    import torch
+
+    return shift_sigma(torch.linspace(1, 0, steps + 1), shift)

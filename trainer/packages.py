@@ -1,0 +1,74 @@
+"""Packages that may be missing or broken: what is said of them, and how a broken optional one is kept out."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from importlib.util import find_spec
+
+from .errors import Problem, UserError
+
+REQUIRED = {  # module -> distribution
+    "pydantic": "pydantic",
+    "av": "av",
+    "cv2": "opencv-python",
+    "einops": "einops",
+    "safetensors": "safetensors",
+    "transformers": "transformers",
+    "diffusers": "diffusers",
+    "accelerate": "accelerate",
+    "peft": "peft",
+}
+PROBED = {"torchao": (0, 16), "bitsandbytes": (0, 43)}  # optional ones that peft and diffusers import when present
+
+
+def install_command(distribution: str) -> str:
+    """The command that installs a distribution for the running interpreter."""
+    return f'"{sys.executable}" -m pip install {distribution}'
+
+
+def require(*modules: str) -> None:
+    """Raises UserError naming each required module that is absent or does not import, with the command to install it."""
+    problems = []
+    for module in modules or REQUIRED:
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # a broken package may raise anything at import
+            reason = "is not installed." if isinstance(error, ModuleNotFoundError) and error.name == module else f"is broken: {error}."
+            problems.append(Problem(f"Python package {module}", reason, f"Run: {install_command(REQUIRED[module])}"))
+    if problems:
+        raise UserError(problems)
+
+
+def broken(module: str) -> str:
+    """Why an installed optional module cannot be used, or "" if it can or is simply absent."""
+    if module in sys.modules and sys.modules[module] is None or find_spec(module) is None:
+        return ""
+    needed = PROBED[module]
+    try:
+        version = metadata.version(module)
+        importlib.import_module(module)
+    except Exception as error:  # a broken package may raise anything at import
+        return f"{module} does not import ({type(error).__name__}: {error})"
+    parts = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in version.split(".")[:2])
+    return f"{module} {version} is older than {'.'.join(map(str, needed))}" if parts < needed else ""
+
+
+@contextmanager
+def without_broken() -> Iterator[list[str]]:
+    """Hides broken optional packages from libraries that would fail on them; yields a line on each one hidden."""
+    reasons = {module: reason for module in PROBED if (reason := broken(module))}
+    kept = {module: sys.modules.get(module) for module in reasons}
+    try:
+        for module in reasons:
+            sys.modules[module] = None  # type: ignore[assignment]  # import and find_spec then report it absent
+        yield [f"{reason}; going on without it. To use it: {install_command(f'-U {module}')}" for module, reason in reasons.items()]
+    finally:
+        for module, loaded in kept.items():
+            if loaded is None:
+                sys.modules.pop(module, None)
+            else:
+                sys.modules[module] = loaded

@@ -1,0 +1,56 @@
+"""Finding the model that a job names: a folder, a name in the known model folders, or a hub id."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from .errors import fail
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]  # weights only as safetensors; no code
+
+
+def find_model(source: str, model_folders: Sequence[Path], downloads: Path | None) -> Path:
+    """The diffusers folder for `source`; raises UserError saying where it was looked for.
+
+    A hub id is taken from the local copies first, and downloaded into `downloads` only if that is given.
+    """
+    name = source.strip().strip('"')
+    if not name:
+        raise fail("model.source", "is empty.", "Give a diffusers model folder or a hub id (owner/name).")
+    candidates = [Path(name).expanduser(), *(folder / name for folder in model_folders), *(folder / Path(name).name for folder in model_folders)]
+    for candidate in candidates:
+        if (candidate / "model_index.json").is_file():
+            return candidate
+    for candidate in candidates:
+        if candidate.is_dir():
+            return candidate  # open_model says what is wrong inside
+    if not HUB_ID.fullmatch(name):
+        looked = ", ".join(str(folder) for folder in model_folders) or "no model folders are known"
+        raise fail("model.source", f"'{name}' was not found (looked in: {looked}).", "Give the full path of a diffusers folder.")
+    return _from_hub(name, downloads)
+
+
+def _from_hub(name: str, downloads: Path | None) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=HUB_FILES, local_files_only=True))
+    except (LocalEntryNotFoundError, FileNotFoundError):
+        pass
+    if downloads is None:
+        raise fail(
+            "model.source",
+            f"'{name}' is not on this machine and downloads are off.",
+            "Download it into models/diffusers, or allow downloads: --allow-downloads on the command line, "
+            "or start ComfyUI with VIDEO_TRAINER_ALLOW_DOWNLOADS=1.",
+        )
+    target = downloads / Path(name).name
+    try:
+        snapshot_download(name, allow_patterns=HUB_FILES, local_dir=target)
+    except (HfHubHTTPError, OSError) as error:
+        raise fail("model.source", f"'{name}' could not be downloaded: {error}.", "Check the name and the connection; run again to go on.") from None
+    return target

@@ -1,0 +1,83 @@
+"""One optimizer step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from . import draws
+from .errors import fail
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from torch.amp.grad_scaler import GradScaler
+    from torch.optim.lr_scheduler import LambdaLR
+
+    from .compute import Compute
+    from .events import EventLog
+    from .objectives.flow_matching import FlowMatching, MicroBatch
+
+
+@dataclass
+class TrainState:
+    """What changes as training goes on, apart from the adapter's weights inside the model."""
+
+    transformer: nn.Module
+    parameters: list[nn.Parameter]
+    optimizer: torch.optim.Optimizer
+    schedule: LambdaLR
+    scaler: GradScaler
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """Figures of one step: the true mean loss, the gradient norm before clipping, the learning rate used."""
+
+    loss: float
+    grad_norm: float
+    lr: float
+    skipped: bool  # fp16 only: the scaled gradients overflowed, the scale was lowered and no weight changed
+
+
+def train_step(step: int, state: TrainState, objective: FlowMatching, compute: Compute, max_norm: float, seed: int, log: EventLog) -> StepResult:
+    """Gathers the step's micro-batches, adds up their gradients, clips, steps.
+
+    The loss is the weighted sum over all examples of the step, so micro-batching cannot change it. Raises
+    UserError before any weight changes if the loss is not finite, Interrupted between micro-batches on cancel.
+    """
+    import torch
+
+    state.optimizer.zero_grad(set_to_none=True)
+    total = torch.zeros((), device=compute.device)
+    for index, batch in enumerate(objective.collect(step)):
+        log.check()
+        with draws.module_randomness(seed, "dropout", step, index), compute.autocast():
+            losses = objective.loss(state.transformer, batch)  # [B]
+        loss = (losses * batch.weights).sum()
+        _require_finite(step, losses, batch)
+        state.scaler.scale(loss).backward()
+        total += loss.detach()
+
+    lr = state.schedule.get_last_lr()[0]
+    state.scaler.unscale_(state.optimizer)
+    grad_norm = torch.nn.utils.clip_grad_norm_(state.parameters, max_norm or float("inf"))
+    overflow = not bool(torch.isfinite(grad_norm))
+    if overflow and not state.scaler.is_enabled():
+        raise fail(f"step {step}", "the gradient is not finite.", "Lower the learning rate, or set precision to fp32, and run again to resume.")
+    state.scaler.step(state.optimizer)
+    state.scaler.update()
+    state.schedule.step()
+    return StepResult(total.item(), grad_norm.item(), lr, overflow)
+
+
+def _require_finite(step: int, losses: torch.Tensor, batch: MicroBatch) -> None:
+    import torch
+
+    bad = [example.item.name for example, fine in zip(batch.examples, torch.isfinite(losses).tolist(), strict=True) if not fine]
+    if bad:
+        raise fail(
+            f"step {step}",
+            f"the loss is not finite on {', '.join(bad)}.",
+            "Nothing was changed. Check that clip, lower the learning rate, or set precision to fp32; running again resumes.",
+        )
