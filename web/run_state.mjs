@@ -1,0 +1,159 @@
+// The state of one run, folded from its events in the order of the log.
+
+const PHASES = {
+  load: "Loading the model",
+  prepare: "Preparing the clips",
+  train: "Training",
+  sample: "Drawing samples",
+  export: "Saving the LoRA",
+};
+const SMOOTHING = { share: 20, least: 5, most: 100 };
+
+/** An empty run. `status`: waiting, running, finished, stopped or failed. */
+export function createRun(id) {
+  return {
+    id,
+    folder: "",
+    missing: false,
+    lastIndex: -1,
+    status: "waiting",
+    phase: null,
+    progress: null,
+    total: 0,
+    last: null,
+    steps: [],
+    losses: [],
+    smooth: [],
+    rates: [],
+    decay: 0,
+    samples: [],
+    checkpoints: [],
+    notices: [],
+    failure: "",
+    lora: "",
+  };
+}
+
+/** Folds one event into the run; events already seen are ignored. */
+export function applyEvent(run, event) {
+  if (event.index <= run.lastIndex) return false;
+  run.lastIndex = event.index;
+  HANDLERS[event.type]?.(run, event);
+  return true;
+}
+
+const HANDLERS = {
+  phase(run, event) {
+    begin(run);
+    run.phase = { name: event.name, detail: event.detail ?? "" };
+    run.progress = null;
+  },
+  progress(run, event) {
+    begin(run);
+    run.progress = { done: event.done, total: event.total, unit: event.unit, secondsLeft: event.seconds_left ?? null };
+  },
+  step(run, event) {
+    begin(run);
+    run.total = event.total;
+    run.last = event;
+    if (run.phase?.name !== "train") run.phase = { name: "train", detail: "" };
+    run.progress = null;
+    addLoss(run, event);
+  },
+  sample(run, event) {
+    let group = run.samples.find((one) => one.step === event.step);
+    if (!group) {
+      group = { step: event.step, videos: [] };
+      run.samples.push(group);
+      run.samples.sort((a, b) => a.step - b.step);
+    }
+    group.videos[sampleNumber(event)] = { prompt: event.prompt, file: event.file, time: event.time };
+  },
+  checkpoint(run, event) {
+    run.checkpoints.push({ step: event.step, lora: event.lora ?? "" });
+  },
+  notice(run, event) {
+    addNotice(run, event.level, event.text, event.where ?? "");
+  },
+  resumed(run, event) {
+    begin(run);
+    dropAfter(run, event.step);
+  },
+  finished(run, event) {
+    run.status = "finished";
+    run.lora = event.lora ?? "";
+    run.progress = null;
+  },
+  stopped(run) {
+    run.status = "stopped";
+    run.progress = null;
+  },
+  failed(run, event) {
+    run.status = "failed";
+    run.failure = event.text;
+    run.progress = null;
+  },
+};
+
+function begin(run) {
+  run.status = "running";
+  run.failure = "";
+}
+
+/** Number of the prompt a sample belongs to, from its file: samples/step-000500/01.mp4 is 1. */
+function sampleNumber(event) {
+  const match = /(\d+)\.\w+$/.exec(event.file ?? "");
+  return match ? Number(match[1]) : 0;
+}
+
+function addLoss(run, event) {
+  if (run.steps.length === 0 || run.decay === 0) {
+    const span = Math.min(SMOOTHING.most, Math.max(SMOOTHING.least, event.total / SMOOTHING.share));
+    run.decay = 1 - 1 / span;
+  }
+  const loss = Number.isFinite(event.loss) ? event.loss : NaN;
+  run.steps.push(event.step);
+  run.losses.push(loss);
+  run.rates.push(event.lr);
+  run.smooth.push(nextMean(run, loss));
+}
+
+/** The running mean with its start corrected, so that the first steps are not pulled towards zero. */
+function nextMean(run, loss) {
+  const count = run.smooth.length;
+  const before = count ? run.smooth[count - 1] : NaN;
+  if (!Number.isFinite(loss)) return before;
+  if (!Number.isFinite(before)) return loss;
+  const weight = 1 - run.decay ** count;
+  return (before * weight * run.decay + loss * (1 - run.decay)) / (1 - run.decay ** (count + 1));
+}
+
+/** Drops what a resumed run undid: steps, samples and checkpoints after `step`. */
+function dropAfter(run, step) {
+  let kept = run.steps.length;
+  while (kept > 0 && run.steps[kept - 1] > step) kept -= 1;
+  for (const list of [run.steps, run.losses, run.smooth, run.rates]) list.length = kept;
+  run.samples = run.samples.filter((group) => group.step <= step);
+  run.checkpoints = run.checkpoints.filter((checkpoint) => checkpoint.step <= step);
+  if (run.last && run.last.step > step) {
+    run.last = kept ? { ...run.last, step: run.steps[kept - 1], loss: run.losses[kept - 1], lr: run.rates[kept - 1], seconds_left: null } : null;
+  }
+}
+
+/** Adds a notice; one that was said before is only counted. */
+function addNotice(run, level, text, where) {
+  const same = run.notices.find((notice) => notice.text === text && notice.where === where && notice.level === level);
+  if (same) same.count += 1;
+  else run.notices.push({ level, text, where, count: 1 });
+}
+
+/** The line that says what the run is doing now. */
+export function phaseText(run) {
+  if (run.missing) return "The folder of this run is gone";
+  if (run.status === "finished") return "Finished";
+  if (run.status === "stopped") return "Stopped; Run again goes on from here";
+  if (run.status === "failed") return "Failed";
+  if (run.status === "waiting" || !run.phase) return "Ready";
+  const name = PHASES[run.phase.name] ?? run.phase.name;
+  return run.phase.detail ? `${name}: ${run.phase.detail}` : name;
+}
