@@ -50,6 +50,12 @@ class Components:
             self._vae.to("cpu")
             self._release()
 
+    def park_text_encoder(self) -> None:
+        """Moves the text encoder to the host, if it is loaded."""
+        if self._text_encoder is not None:
+            self._text_encoder.module.to("cpu")
+            self._release()
+
     def drop_text_encoder(self) -> None:
         """Frees the text encoder; the next use loads it again."""
         self._text_encoder = None

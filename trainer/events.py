@@ -16,11 +16,12 @@ Request = Literal["stop", "cancel", "sample", "save"]
 
 @dataclass
 class Event:
-    """Base of all events: `run` is the run id, `time` seconds since the epoch."""
+    """Base of all events: `run` is the run id, `time` seconds since the epoch, `index` the line in the run's log."""
 
     type: ClassVar[str] = ""
     run: str = field(default="", kw_only=True)
     time: float = field(default_factory=time.time, kw_only=True)
+    index: int = field(default=-1, kw_only=True)
 
     def as_dict(self) -> dict[str, object]:
         """The event as JSON-ready dict, its `type` first."""
@@ -64,11 +65,11 @@ class Step(Event):
 
 @dataclass
 class Sample(Event):
-    """A sample video was written; `file` is relative to the run folder."""
+    """A sample video was written; `file` is relative to the run folder, `slot` the prompt's place among the prompts."""
 
     type = "sample"
     step: int
-    index: int
+    slot: int
     prompt: str
     file: str
 
@@ -150,20 +151,40 @@ class Silent:
 class EventLog:
     """Appends events to a run's JSONL file, then hands them to the listener.
 
-    Each line is flushed as it is written, so a reader is never more than one event behind.
+    Each line is flushed as it is written, so a reader is never more than one event behind. Until `bind` names
+    the run, events reach the listener with an empty run id and index -1 and are kept for the file.
     """
 
-    def __init__(self, path: Path | None, run: str, listener: Listener) -> None:
-        self.path, self.run, self.listener = path, run, listener
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.run = ""
+        self._path: Path | None = None
+        self._next = 0
+        self._backlog: list[Event] = []
         self._pending: list[Request] = []
 
+    def bind(self, path: Path, run: str) -> None:
+        """Names the run and its file; events emitted so far are written first."""
+        self._path, self.run = path, run
+        self._next = len(path.read_bytes().splitlines()) if path.exists() else 0
+        for event in self._backlog:
+            self._write(event)
+        self._backlog.clear()
+
     def emit(self, event: Event) -> None:
-        """Stamps the run id, appends the event, forwards it."""
-        event.run = self.run
-        if self.path is not None:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(event.as_dict(), ensure_ascii=False) + "\n")
+        """Stamps run id and index, appends the event, forwards it."""
+        if self._path is None:
+            self._backlog.append(event)
+        else:
+            self._write(event)
         self.listener.emit(event)
+
+    def _write(self, event: Event) -> None:
+        assert self._path is not None
+        event.run, event.index = self.run, self._next
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(event.as_dict(), ensure_ascii=False) + "\n")
+        self._next += 1
 
     def notice(self, text: str, where: str = "", level: Literal["info", "warning", "error"] = "warning") -> None:
         """Emits a notice."""

@@ -261,6 +261,23 @@ class TrainingJob(Settings):
             raise fail(str(path), "is not a job.", "A job is a JSON object with model, dataset, ….")
         return cls.parse(data)
 
+    def overridden(self, changes: list[str]) -> TrainingJob:
+        """A copy with "part.setting=value" changes, values as JSON or plain text; raises UserError for what is not accepted."""
+        data = self.model_dump(mode="json")
+        for change in changes:
+            path, separator, text = change.partition("=")
+            *parts, name = path.strip().split(".")
+            part: Any = data
+            for key in parts:
+                part = part.get(key) if isinstance(part, dict) else None
+            if not separator or not isinstance(part, dict):
+                raise fail(change, "is not a change of a setting.", "Write part.setting=value, such as schedule.steps=500.")
+            try:
+                part[name] = json.loads(text)
+            except json.JSONDecodeError:
+                part[name] = text
+        return self.parse(data)
+
 
 def _known_keys() -> list[str]:
     return sorted({name for part in all_settings() for name in part.model_fields})

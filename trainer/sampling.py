@@ -118,7 +118,7 @@ class VideoSampler:
 
     def __init__(self, folder: Path, settings: ComputeSettings, lora: Path | None = None, strength: float = 1.0, listener: Listener | None = None) -> None:
         self.family = open_model(folder)
-        self.log = EventLog(None, "", listener or Silent())
+        self.log = EventLog(listener or Silent())
         self.components = Components(self.family, Compute(settings), self.log)
         if lora is not None:
             weights = load_lora(lora, self.family)
@@ -137,7 +137,7 @@ class VideoSampler:
         """Draws a request: [F, H, W, 3] uint8; raises UserError for a size the model cannot draw, Interrupted on cancel."""
         request = request.checked(self.family.spec)
         text, negative = self.text(request.prompt), self.text(request.negative)
-        self.components.drop_text_encoder()
+        self.components.park_text_encoder()
         progress, done = self.log.progress(request.steps, "steps"), iter(range(request.steps + 2))
         with ExitStack() as stack:
             stack.callback(self.components.park_vae)

@@ -63,12 +63,16 @@ def save_lora(weights: LoraWeights, family: ModelFamily, file: Path, metadata: d
 
 
 def check_finite(weights: LoraWeights, where: str) -> None:
-    """Raises UserError if the LoRA holds NaN or infinity, or changes nothing because every up half is zero."""
+    """Raises UserError if the LoRA holds NaN or infinity."""
     import torch
 
     bad = [name for name, pair in weights.pairs.items() if not all(torch.isfinite(half).all() for half in pair)]
     if bad:
-        raise fail(where, f"the LoRA is not finite in {len(bad)} layers (such as {bad[0]}).", "Lower the learning rate and resume.")
+        raise fail(where, f"the LoRA is not finite in {len(bad)} layers (such as {bad[0]}).", "Lower the learning rate and run again to resume.")
+
+
+def check_changed(weights: LoraWeights, where: str) -> None:
+    """Raises UserError if the LoRA would change nothing, every up half being zero."""
     if not any(up.any() for _, up in weights.pairs.values()):
         raise fail(where, "the LoRA is all zero, it would change nothing.", "Train more steps or raise the learning rate.")
 

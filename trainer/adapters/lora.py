@@ -89,6 +89,11 @@ class Lora:
                         raise fail(where, f"{name} has shape {tuple(source.shape)}, this model and rank need {tuple(target.shape)}.")
                     target.copy_(source)
 
+    def train(self, mode: bool) -> None:
+        """Switches the LoRA's dropout on for training, off for sampling."""
+        for layer in self.layers.values():
+            layer.lora_dropout.train(mode)
+
     def set_strength(self, strength: float) -> None:
         """Scales the LoRA's effect; 1 is as trained, 0 the base model."""
         self.strength = strength

@@ -1,0 +1,126 @@
+"""The command line: train, resume, sample, demo. Also runs by file path, for interpreters that ignore -m here."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if not __package__:
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    import trainer  # noqa: F401
+
+    __package__ = "trainer"
+
+import argparse
+
+from .console import Console
+from .errors import Interrupted, UserError
+from .job import Bucket, ComputeSettings, TrainingJob
+from .run import Places, run
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command; 0 if it succeeded, 1 on a user error, 130 if it was interrupted."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    try:
+        return arguments.command(arguments)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except (Interrupted, KeyboardInterrupt):
+        print("interrupted: progress is saved, the same command goes on from there", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="trainer", description="Trains video diffusion LoRAs.")
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    train = commands.add_parser("train", help="train a job file, or resume it")
+    train.add_argument("job", type=Path, help="job.json")
+    train.add_argument("--set", action="append", default=[], metavar="part.setting=value", help="overrides a setting of the job")
+    train.set_defaults(command=_train)
+
+    resume = commands.add_parser("resume", help="go on with a run")
+    resume.add_argument("run", type=Path, help="the run's folder")
+    resume.set_defaults(command=_resume)
+
+    sample = commands.add_parser("sample", help="draw a video")
+    sample.add_argument("prompt")
+    sample.add_argument("--model", required=True, help="diffusers folder or hub id")
+    sample.add_argument("--lora", type=Path, help="LoRA file")
+    sample.add_argument("--strength", type=float, default=1.0)
+    sample.add_argument("--size", default="", help="frames x height x width, such as 81x480x832; default: the model's own")
+    sample.add_argument("--negative", default="")
+    sample.add_argument("--steps", type=int, default=20)
+    sample.add_argument("--guidance", type=float, default=0.0, help="0 is the model's own")
+    sample.add_argument("--shift", type=float, default=0.0, help="0 is the model's own")
+    sample.add_argument("--seed", type=int, default=0)
+    sample.add_argument("--to", type=Path, default=Path("sample.mp4"), help="file to write")
+    sample.set_defaults(command=_sample)
+
+    demo = commands.add_parser("demo", help="train the shipped small model on a new concept and report")
+    demo.add_argument("--steps", type=int, default=0, help="training steps; default: as many as the demo needs")
+    demo.set_defaults(command=_demo)
+
+    for command in (train, resume, sample, demo):
+        command.add_argument("--output", type=Path, default=Path("output"), help="folder that runs, LoRA files and the cache go below")
+        command.add_argument("--models", type=Path, action="append", default=[], help="folder holding diffusers model folders")
+        command.add_argument("--allow-downloads", action="store_true", help="let hub ids be downloaded")
+        command.add_argument("--device", default="auto")
+    return parser
+
+
+def _places(arguments: argparse.Namespace) -> Places:
+    downloads = (arguments.models or [arguments.output / "models"])[0] if arguments.allow_downloads else None
+    return Places.under(arguments.output.resolve(), tuple(arguments.models), downloads)
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    return _run(TrainingJob.load(arguments.job).overridden(arguments.set), arguments)
+
+
+def _resume(arguments: argparse.Namespace) -> int:
+    folder = arguments.run.resolve()
+    job = TrainingJob.load(folder / "job.json").overridden([f"output.name={folder.name}", "output.if_exists=continue"])
+    arguments.output = folder.parent.parent
+    return _run(job, arguments)
+
+
+def _run(job: TrainingJob, arguments: argparse.Namespace) -> int:
+    with Console() as console:
+        result = run(job, _places(arguments), console)
+    print(f"LoRA: {result.lora}\nrun:  {result.folder}")
+    return 0
+
+
+def _sample(arguments: argparse.Namespace) -> int:
+    from .models import open_model
+    from .sampling import SampleRequest, VideoSampler
+    from .source import find_model
+    from .video import write_mp4
+
+    places = _places(arguments)
+    folder = find_model(arguments.model, places.models, places.downloads)
+    spec = open_model(folder).spec
+    size = Bucket.parse(arguments.size or "x".join(map(str, spec.default_bucket)), "--size")
+    request = SampleRequest(
+        arguments.prompt, size.frames, size.height, size.width, arguments.negative,
+        arguments.steps, arguments.guidance, arguments.shift, arguments.seed,
+    )  # fmt: skip
+    with Console() as console:
+        draw = VideoSampler(folder, ComputeSettings(device=arguments.device), arguments.lora, arguments.strength, console)
+        write_mp4(draw(request), arguments.to, spec.fps)
+    print(arguments.to)
+    return 0
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from .demo.command import run_demo
+
+    return run_demo(_places(arguments), arguments.steps, arguments.device)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

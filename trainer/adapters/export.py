@@ -1,0 +1,63 @@
+"""Exporting a run's LoRA into ComfyUI's loras folder, with the metadata that LoRA browsers read."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import __version__
+from ..runfolder import step_name
+from .file import require_modules, save_lora
+
+if TYPE_CHECKING:
+    from ..job import TrainingJob
+    from ..models.base import ModelFamily
+    from .lora import Lora
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """Writes a step's LoRA to `folder`/<name>/<name>-step-000500.safetensors."""
+
+    folder: Path
+    name: str
+    job: TrainingJob
+    family: ModelFamily
+
+    def file(self, step: int) -> Path:
+        """The file of a step."""
+        return self.folder / self.name / f"{self.name}-{step_name(step)}.safetensors"
+
+    def __call__(self, lora: Lora, step: int) -> Path:
+        """Exports, reads back and compares; raises UserError if the LoRA is not finite or the folder not writable."""
+        file, weights = self.file(step), lora.weights()
+        require_modules(weights, lora.layers, str(file))
+        save_lora(weights, self.family, file, self.metadata(step))
+        return file
+
+    def metadata(self, step: int) -> dict[str, str]:
+        """Safetensors metadata: modelspec 1.0.0 keys, kohya's ss_ keys, and the job itself."""
+        job, spec = self.job, self.family.spec
+        return {
+            "format": "pt",
+            "modelspec.sai_model_spec": "1.0.0",
+            "modelspec.architecture": self.family.architecture,
+            "modelspec.implementation": "https://github.com/comfyanonymous/ComfyUI",
+            "modelspec.title": self.name,
+            "modelspec.date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "modelspec.prediction_type": "flow",
+            "modelspec.trigger_phrase": job.captions.prefix,
+            "ss_output_name": self.name,
+            "ss_network_module": "networks.lora",
+            "ss_network_dim": str(job.adapter.rank),
+            "ss_network_alpha": str(job.adapter.effective_alpha),
+            "ss_base_model_version": f"{spec.family}-{spec.variant}",
+            "ss_sd_model_name": Path(job.model.source).name,
+            "ss_steps": str(step),
+            "ss_learning_rate": str(job.optimizer.learning_rate),
+            "ss_seed": str(job.schedule.seed),
+            "video_trainer.version": __version__,
+            "video_trainer.job": job.model_dump_json(),
+        }

@@ -1,0 +1,169 @@
+"""run(job) -> RunResult: from settings to a trained LoRA file."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import events
+from .errors import fail
+from .events import EventLog, Listener, Silent, read_events
+from .packages import require
+
+if TYPE_CHECKING:
+    from .adapters.lora import Lora
+    from .components import Components
+    from .data.prepare import Dataset
+    from .job import TrainingJob
+    from .models.base import ModelFamily
+    from .runfolder import RunFolder
+    from .sampling import SampleRequest
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a run may write, and where it may look for models."""
+
+    runs: Path  # run folders
+    loras: Path  # exported LoRA files
+    cache: Path  # encoded clips and captions
+    models: tuple[Path, ...] = ()  # folders that hold diffusers model folders
+    downloads: Path | None = None  # where hub models may be downloaded; None forbids downloading
+
+    @classmethod
+    def under(cls, output: Path, models: tuple[Path, ...] = (), downloads: Path | None = None) -> Places:
+        """The usual places below an output folder."""
+        return cls(output / "video_trainer", output / "loras", output / "video_trainer/cache", models, downloads)
+
+    def check(self) -> None:
+        """Makes the folders; raises UserError naming the one that cannot be written."""
+        for folder in (self.runs, self.loras, self.cache):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryFile(dir=folder):
+                    pass
+            except OSError as error:
+                raise fail(str(folder), f"cannot be written: {error}.", "Give it write permission, or choose another output folder.") from None
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run left: the LoRA file, the loss of every step and the newest sample videos."""
+
+    run_id: str
+    folder: Path
+    model: Path
+    lora: Path
+    steps: int
+    losses: list[float]
+    samples: list[Path]
+
+
+def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> RunResult:
+    """Trains, resumes or returns what is already trained; raises UserError, or Interrupted once progress is saved."""
+    from .adapters.export import Exporter
+    from .components import Components
+    from .compute import Compute
+    from .data.prepare import prepare_dataset
+    from .data.sampler import Sampler
+    from .models import open_model
+    from .objectives.flow_matching import FlowMatching
+    from .runfolder import open_run
+    from .source import find_model
+    from .training import Training
+
+    require()
+    places.check()
+    log = EventLog(listener or Silent())
+    log.emit(events.Phase("prepare"))
+    compute = Compute(job.compute)
+    family = open_model(find_model(job.model.source, places.models, places.downloads), job.model.family)
+    components = Components(family, compute, log)
+    dataset = prepare_dataset(job.dataset, job.captions, family, places.cache, components, log, job.schedule.seed)
+
+    run_folder, reason = open_run(job, dataset.fingerprint, places.runs)
+    log.bind(run_folder.events, run_folder.id)
+    if reason:
+        log.notice(f"Training under the name '{run_folder.name}': {reason}.", "output.name", "info")
+    exporter = Exporter(places.loras, run_folder.name, job, family)
+    if run_folder.checkpoints()[-1:] == [job.schedule.steps] and exporter.file(job.schedule.steps).is_file():
+        log.notice("Already trained with these settings and clips; this is that result.", "output.name", "info")
+        return _result(run_folder, family, exporter.file(job.schedule.steps), job.schedule.steps)
+    run_folder.write_job(job)
+
+    requests = sample_requests(job, family, dataset)
+    _encode_prompts(dataset, requests, components)
+    with compute.repeatable():
+        log.emit(events.Phase("load"))
+        lora = _attach(job, family, components, log)
+        sampler = Sampler(dataset, job.schedule.batch_size, job.schedule.accumulation, job.schedule.seed)
+        objective = FlowMatching(job, family, dataset, sampler, compute.device)
+        training = Training(job, run_folder, components, lora, objective, requests, log)
+        training.resume()
+        complete = training.train(exporter)
+    components.drop_all()
+    assert training.export is not None
+    log.emit(events.Finished(training.step, str(training.export)) if complete else events.Stopped(training.step))
+    return _result(run_folder, family, training.export, training.step)
+
+
+def sample_requests(job: TrainingJob, family: ModelFamily, dataset: Dataset) -> list[SampleRequest]:
+    """The job's sample prompts, or two captions of the clips, at sizes the model can draw."""
+    from .job import SamplePrompt
+    from .sampling import SampleRequest
+
+    settings = job.samples
+    captions = list(dict.fromkeys(item.caption for item in dataset.items))[:2]
+    requests = []
+    for prompt in settings.prompts or [SamplePrompt(prompt=caption) for caption in captions]:
+        size = prompt.size or dataset.sample_size
+        request = SampleRequest(
+            prompt.prompt, size.frames, size.height, size.width, prompt.negative, settings.steps, settings.guidance, settings.shift, prompt.seed
+        )
+        requests.append(request.checked(family.spec))
+    return requests
+
+
+def _encode_prompts(dataset: Dataset, requests: list[SampleRequest], components: Components) -> None:
+    for request in requests:
+        dataset.add_text(request.prompt)
+        dataset.add_text(request.negative)
+    components.drop_text_encoder()
+    components.park_vae()
+
+
+def _attach(job: TrainingJob, family: ModelFamily, components: Components, log: EventLog) -> Lora:
+    from .adapters.file import load_lora, require_modules
+    from .adapters.lora import Lora
+
+    transformer = components.transformer()
+    if job.memory.gradient_checkpointing:
+        transformer.enable_gradient_checkpointing()
+    settings, weights = job.adapter, None
+    if settings.continue_from:
+        weights = load_lora(Path(settings.continue_from), family)
+        require_modules(weights, dict(transformer.named_modules()), settings.continue_from)
+        if (weights.rank, weights.alpha) != (settings.rank, settings.effective_alpha):
+            log.notice(f"Continuing a LoRA of rank {weights.rank} and alpha {weights.alpha:g}: these are used.", "adapter.rank", "info")
+            settings = settings.model_copy(update={"rank": weights.rank, "alpha": weights.alpha})
+    lora = Lora.attach(transformer, family.spec, settings, job.schedule.seed, log)
+    if weights:
+        lora.load(weights)
+    lora.train(True)
+    return lora
+
+
+def _result(run_folder: RunFolder, family: ModelFamily, lora: Path, steps: int) -> RunResult:
+    from .adapters.file import check_changed, load_lora
+
+    check_changed(load_lora(lora, family), str(lora))
+    losses: list[float] = []
+    samples: dict[object, Path] = {}
+    for event in read_events(run_folder.events):
+        if event["type"] == "step":
+            losses.append(float(str(event["loss"])))
+        elif event["type"] == "sample":
+            samples[event["slot"]] = run_folder.path / str(event["file"])
+    return RunResult(run_folder.id, run_folder.path, family.folder, lora, steps, losses, list(samples.values()))

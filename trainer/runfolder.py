@@ -1,0 +1,183 @@
+"""What a run leaves on disk: settings, events, atomic checkpoints, samples; and which run a job goes on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import __version__
+from .adapters.file import LoraWeights
+from .errors import UserError, fail
+from .job import TrainingJob
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MAY_CHANGE = ("samples", "output", "schedule.steps", "compute.device")  # settings that a continued run may change
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run's folder; `id` is unique for ever, the folder's name is for people."""
+
+    path: Path
+    id: str
+    dataset: str  # fingerprint of the clips and captions it was started with
+
+    @property
+    def name(self) -> str:
+        """The run's name, which is its folder's."""
+        return self.path.name
+
+    @property
+    def events(self) -> Path:
+        """The event log."""
+        return self.path / "events.jsonl"
+
+    @classmethod
+    def create(cls, path: Path, dataset: str) -> RunFolder:
+        """Makes the folder; raises UserError if that is not possible."""
+        run = cls(path, f"{path.name}-{uuid.uuid4().hex[:8]}", dataset)
+        about = {"id": run.id, "name": run.name, "version": __version__, "dataset": dataset, "created": time.time()}
+        try:
+            (path / "checkpoints").mkdir(parents=True)
+            (path / "samples").mkdir()
+            _write_json(path / "run.json", about)
+        except OSError as error:
+            raise fail(str(path), f"cannot be written: {error}.", "Give the output folder write permission or choose another.") from None
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder | None:
+        """The run in this folder, or None if there is none."""
+        try:
+            about = json.loads((path / "run.json").read_text(encoding="utf-8"))
+            return cls(path, about["id"], about["dataset"])
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def write_job(self, job: TrainingJob) -> None:
+        """Keeps the settings of the latest start."""
+        _write_json(self.path / "job.json", job.model_dump(mode="json"))
+
+    def job(self) -> TrainingJob | None:
+        """The settings of the latest start; None if they cannot be read by this version."""
+        try:
+            return TrainingJob.load(self.path / "job.json")
+        except UserError:
+            return None
+
+    def sample_folder(self, step: int) -> Path:
+        """Where the sample videos of a step lie."""
+        return self.path / "samples" / step_name(step)
+
+    def checkpoints(self) -> list[int]:
+        """Steps of the complete checkpoints, oldest first."""
+        folder = self.path / "checkpoints"
+        names = [p.name for p in folder.glob("step-*") if (p / "state.json").is_file()] if folder.is_dir() else []
+        return sorted(int(name.removeprefix("step-")) for name in names)
+
+    def save_checkpoint(self, step: int, weights: LoraWeights, state: dict[str, Any], keep: int) -> Path:
+        """Writes a checkpoint that is complete or absent, then removes the oldest beyond `keep`."""
+        import torch
+        from safetensors.torch import save_file
+
+        final = self.path / "checkpoints" / step_name(step)
+        beside = final.with_name(f".{final.name}.part")
+        try:
+            shutil.rmtree(beside, ignore_errors=True)
+            beside.mkdir(parents=True)
+            halves: dict[str, Tensor] = {}
+            for name, (down, up) in weights.pairs.items():
+                halves |= {f"{name}.down": down, f"{name}.up": up}
+            save_file(halves, beside / "adapter.safetensors")
+            torch.save(state, beside / "optimizer.pt")
+            _write_json(beside / "state.json", {"step": step, "rank": weights.rank, "alpha": weights.alpha})
+            shutil.rmtree(final, ignore_errors=True)
+            os.replace(beside, final)
+        except OSError as error:
+            raise fail(str(final), f"cannot be written: {error}.", "Free space; the earlier checkpoints are whole, run again to resume.") from None
+        for old in self.checkpoints()[:-keep]:
+            shutil.rmtree(self.path / "checkpoints" / step_name(old), ignore_errors=True)
+        return final
+
+    def load_checkpoint(self, step: int) -> tuple[LoraWeights, dict[str, Any]]:
+        """Adapter weights and optimizer state of a step."""
+        import torch
+        from safetensors.torch import load_file
+
+        folder = self.path / "checkpoints" / step_name(step)
+        about = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        halves = load_file(folder / "adapter.safetensors")
+        names = [key.removesuffix(".down") for key in halves if key.endswith(".down")]
+        weights = LoraWeights({n: (halves[f"{n}.down"], halves[f"{n}.up"]) for n in names}, about["rank"], about["alpha"])
+        return weights, torch.load(folder / "optimizer.pt", weights_only=True, map_location="cpu")
+
+
+def step_name(step: int) -> str:
+    """Folder and file name part of a step, sorting by step."""
+    return f"step-{step:06d}"
+
+
+def open_run(job: TrainingJob, dataset: str, runs: Path) -> tuple[RunFolder, str]:
+    """The run that this job starts or goes on with, and why it is not the one of that name, if so.
+
+    A run goes on if settings and clips are the same, apart from `MAY_CHANGE` and only towards more steps.
+    """
+    reason, number = "", 1
+    while (path := runs / (job.output.name if number == 1 else f"{job.output.name}-{number}")).exists():
+        run = RunFolder.open(path)
+        if job.output.if_exists == "start new":
+            reason = reason or "a run of this name exists"
+        elif run is not None:
+            difference = _difference(run, job, dataset)
+            if not difference:
+                return run, reason
+            reason = reason or difference
+        else:
+            reason = reason or "a folder of this name exists that is not a run"
+        number += 1
+    return RunFolder.create(path, dataset), reason
+
+
+def find_run(runs: Path, run_id: str) -> RunFolder | None:
+    """The run with this id among the folders in `runs`, or None."""
+    name = run_id.rpartition("-")[0]
+    if not name or name != Path(name).name or name in (".", "..") or "\\" in name:
+        return None
+    run = RunFolder.open(runs / name)
+    return run if run is not None and run.id == run_id else None
+
+
+def _difference(run: RunFolder, job: TrainingJob, dataset: str) -> str:
+    before = run.job()
+    if before is None:
+        return "its settings cannot be read by this version"
+    ours, theirs = (_flat(j.model_dump(mode="json")) for j in (job, before))
+    for key in sorted(ours.keys() | theirs.keys()):
+        if ours.get(key) != theirs.get(key) and not key.startswith(MAY_CHANGE):
+            return f"{key} was {theirs.get(key)!r} and is now {ours.get(key)!r}"
+    if dataset != run.dataset:
+        return "its clips or captions were changed"
+    done = run.checkpoints()
+    if done and done[-1] > job.schedule.steps:
+        return f"it has already trained {done[-1]} steps, more than {job.schedule.steps}"
+    return ""
+
+
+def _flat(data: object, prefix: str = "") -> dict[str, object]:
+    if not isinstance(data, dict):
+        return {prefix: data}
+    return {key: value for name, part in data.items() for key, value in _flat(part, f"{prefix}.{name}".strip(".")).items()}
+
+
+def _write_json(path: Path, data: object) -> None:
+    beside = path.with_name(path.name + ".part")
+    beside.write_text(json.dumps(data, indent=2, ensure_ascii=False), encoding="utf-8")
+    os.replace(beside, path)
