@@ -1,0 +1,1 @@
+"""From files to training examples: sources, probe, retime, buckets, windows, decode, cache, sampler, report."""

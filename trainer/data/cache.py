@@ -1,0 +1,85 @@
+"""The cache of encoded clips and captions: safetensors files named by a hash of all that shaped them."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UserError, fail
+from .content import ContentIndex, signature, write_atomically
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CACHE_FORMAT = 1  # raised whenever the files' layout or what is in a key changes
+
+
+class TensorCache:
+    """Named tensors by key under one folder; damaged files count as absent."""
+
+    def __init__(self, folder: Path, index: ContentIndex) -> None:
+        self.folder, self.index = folder, index
+
+    def path(self, kind: str, key: str) -> Path:
+        """Where an entry lies."""
+        return self.folder / kind / key[:2] / f"{key}.safetensors"
+
+    def has(self, kind: str, key: str) -> bool:
+        """Whether a whole entry is there; its checksum is computed again only if the file changed since it was last right."""
+        path = self.path(kind, key)
+        if not path.is_file():
+            return False
+        if self.index.is_known(path, key):
+            return True
+        state = signature(path)
+        if not _is_whole(path):
+            return False
+        self.index.remember(path, state, key)
+        return True
+
+    def write(self, kind: str, key: str, tensors: dict[str, Tensor]) -> None:
+        """Stores an entry with its checksum; raises UserError if the disk is full or the folder cannot be written."""
+        from safetensors.torch import save
+
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        try:
+            write_atomically(self.path(kind, key), save(tensors, metadata={"checksum": _checksum(tensors)}))
+        except OSError as error:
+            raise _not_written(self.folder, error) from error
+
+    def read(self, kind: str, key: str, prefix: str = "") -> dict[str, Tensor]:
+        """The entry's tensors whose names begin with `prefix`, the prefix cut off; copied, so that the file is closed again."""
+        from safetensors import safe_open
+
+        with safe_open(self.path(kind, key), framework="pt") as file:
+            return {name[len(prefix) :]: file.get_tensor(name).clone() for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118 - not a dict
+
+
+def _is_whole(path: Path) -> bool:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            return (file.metadata() or {}).get("checksum") == _checksum(tensors)
+    except (SafetensorError, OSError, ValueError):
+        return False
+
+
+def _checksum(tensors: dict[str, Tensor]) -> str:
+    import torch
+
+    hasher = hashlib.blake2b(digest_size=20)
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        hasher.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        hasher.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return hasher.hexdigest()
+
+
+def _not_written(folder: Path, error: OSError) -> UserError:
+    if error.errno == errno.ENOSPC:
+        return fail(str(folder), "the disk is full.", "Free space there, or set another folder for outputs; what is cached so far is kept.")
+    return fail(str(folder), f"the cache cannot be written: {error.strerror or error}.", "Check the folder's permissions.")

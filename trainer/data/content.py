@@ -1,0 +1,105 @@
+"""Hashes of file contents, remembered by the file's stat so that unchanged files are not read again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+_CHUNK = 1 << 24  # bytes
+_RACY_NS = 2_000_000_000  # a file changed this shortly before being read may change again within its clock's tick
+
+
+def nothing() -> None:
+    """A check that never stops."""
+
+
+class ContentIndex:
+    """Digests of files by path, size, modification and change time and inode; kept as JSON, remade if unreadable."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known: dict[str, list[int | str]] = {}
+        with suppress(OSError, ValueError):
+            known = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(known, dict):
+                self._known = {name: entry for name, entry in known.items() if isinstance(entry, list) and len(entry) == 5}
+        self._changed = False
+
+    def digest(self, path: Path, check: Callable[[], None] = nothing) -> str:
+        """Hash of the file's bytes, hex; `check` is called between chunks. Raises OSError if it cannot be read."""
+        name, stat = str(path.absolute()), signature(path)
+        known = self._known.get(name)
+        if known is not None and known[:-1] == stat:
+            return str(known[-1])
+        digest = file_digest(path, check)
+        self.remember(path, stat, digest)
+        return digest
+
+    def is_known(self, path: Path, value: str) -> bool:
+        """Whether `value` was remembered for the file as it is now."""
+        return self._known.get(str(path.absolute())) == [*signature(path), value]
+
+    def remember(self, path: Path, stat: list[int], value: str) -> None:
+        """Keeps a value for the file in that state, unless it changed too shortly before to be sure."""
+        if time.time_ns() - max(stat[1], stat[2]) > _RACY_NS:
+            self._known[str(path.absolute())] = [*stat, value]
+            self._changed = True
+
+    def save(self) -> None:
+        """Writes the index beside its place and renames it, if anything is new; it only saves time, so a full disk is no error."""
+        if self._changed:
+            with suppress(OSError):
+                write_atomically(self.path, json.dumps(self._known).encode())
+            self._changed = False
+
+
+def signature(path: Path) -> list[int]:
+    """Size, modification and change time in ns, inode: what changes when a file does."""
+    stat = path.stat()
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
+
+
+def file_digest(path: Path, check: Callable[[], None] = nothing) -> str:
+    """Hash of a file's bytes, hex."""
+    hasher = hashlib.blake2b(digest_size=20)
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            hasher.update(chunk)
+            check()
+    return hasher.hexdigest()
+
+
+def key_of(**parts: object) -> str:
+    """Hash of named JSON values, hex; the same values give the same key everywhere."""
+    return hashlib.blake2b(json.dumps(parts, sort_keys=True, ensure_ascii=True).encode(), digest_size=20).hexdigest()
+
+
+def component_identity(index: ContentIndex, folder: Path, prefixes: Iterable[str], check: Callable[[], None] = nothing) -> str:
+    """Hash over all files of the model's subfolders whose names begin with a prefix, such as "vae"; hidden files do not count."""
+    starts = tuple(prefixes)
+    parts = {}
+    for part in sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name.startswith(starts)):
+        for path in sorted(part.rglob("*")):
+            relative = path.relative_to(folder)
+            if path.is_file() and not any(piece.startswith(".") for piece in relative.parts):
+                parts[relative.as_posix()] = index.digest(path, check)
+    return key_of(**parts)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Writes a file beside its place, flushes it to the disk and renames it; no reader ever sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,135 @@
+"""Which examples each optimizer step trains: stateless, so that any step can be asked for at any time.
+
+An epoch visits every clip `repeats` times in a keyed order. Its visits form groups of G = batch size × accumulation,
+one per step: full groups of one size first, then what is left of all sizes joined, and the groups are shuffled. Only
+one group of an epoch can be smaller than G. The step's loss is the sum of weight · loss over its examples, with
+weight 1/G (or 1/visits if the epoch has fewer than G), so every visit counts the same over an epoch, also in the
+smaller group. Groups depend on G alone: 4 × 1 and 1 × 4 see the same examples. Micro-batches never mix sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from .. import draws
+from ..errors import fail
+from ..job import Bucket, ScheduleSettings, WindowSettings
+from .dataset import Item
+from .windows import chosen_windows
+
+
+@dataclass(frozen=True)
+class Example:
+    """One latent to train on. Draws for it are keyed (seed, purpose, epoch, position, window)."""
+
+    item: Item
+    window: int
+    weight: float
+    position: int  # of the visit in the dataset's stable order, repeats counted
+    epoch: int
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """The micro-batches of one optimizer step; each holds examples of one size."""
+
+    step: int
+    epoch: int
+    micro_batches: tuple[tuple[Example, ...], ...]
+
+    @property
+    def examples(self) -> list[Example]:
+        """All examples of the step."""
+        return [example for batch in self.micro_batches for example in batch]
+
+    @property
+    def weight(self) -> float:
+        """Sum of the weights: the mean loss is the weighted sum divided by it."""
+        return sum(example.weight for example in self.examples)
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """What the epoch's order is over: a visit of a clip with the windows seen in it, or a single window."""
+
+    item: Item
+    position: int
+    windows: tuple[int, ...]
+    weight: float  # of each window, before division by the group
+
+
+class Sampler:
+    """Plans steps over items. `windows` says how windows group; without it each item is one example."""
+
+    def __init__(self, items: Sequence[Item], schedule: ScheduleSettings, windows: WindowSettings | None = None) -> None:
+        if not items:
+            raise fail("dataset", "there is nothing to train on.", "Add clips.")
+        self._visits = [item for item in items for _ in range(item.repeats)]
+        self._seed, self._batch_size = schedule.seed, schedule.batch_size
+        self._per_clip = windows.per_clip if windows else 0
+        self._independent = windows is not None and windows.grouping == "independent"
+        self._windowed = windows is not None
+        counts = [self._seen(item) for item in self._visits]
+        units = sum(counts) if self._independent else len(counts)
+        self.group = min(schedule.batch_size * schedule.accumulation, units)
+        self.steps_per_epoch = -(-units // self.group)
+        self._mean_windows = units / len(counts) if self._independent else 1.0
+        self._groups = lru_cache(maxsize=2)(self._epoch_groups)
+
+    def plan(self, step: int) -> StepPlan:
+        """The step's examples; `step` counts from 0 over the whole run."""
+        epoch, index = divmod(step, self.steps_per_epoch)
+        by_size: dict[Bucket, list[Example]] = {}
+        for unit in self._groups(epoch)[index]:
+            examples = [Example(unit.item, window, unit.weight / self.group, unit.position, epoch) for window in unit.windows]
+            by_size.setdefault(unit.item.size, []).extend(examples)
+        batches = [tuple(batch) for examples in by_size.values() for batch in _chunks(examples, self._batch_size)]
+        return StepPlan(step, epoch, tuple(batches))
+
+    @property
+    def effective_batch(self) -> str:
+        """What one optimizer step averages over, such as "4 clips × 17 windows"."""
+        if self._independent:
+            return _count(self.group, "window")
+        if not self._windowed:
+            return _count(self.group, "clip")
+        counts = {self._seen(item) for item in self._visits}
+        least, most = min(counts), max(counts)
+        return f"{_count(self.group, 'clip')} × " + (_count(most, "window") if least == most else f"{least} to {most} windows")
+
+    def _seen(self, item: Item) -> int:
+        """Windows seen at one visit."""
+        return min(self._per_clip or item.windows, item.windows)
+
+    def _epoch_groups(self, epoch: int) -> list[list[_Unit]]:
+        units = list(self._epoch_units(epoch))
+        by_size: dict[Bucket, list[_Unit]] = {}
+        for place in draws.permutation(len(units), self._seed, "order", epoch):
+            by_size.setdefault(units[place].item.size, []).append(units[place])
+        full, rest = [], []
+        for size in sorted(by_size, key=str):
+            whole = len(by_size[size]) // self.group * self.group
+            full += _chunks(by_size[size][:whole], self.group)
+            rest += by_size[size][whole:]
+        groups = full + list(_chunks(rest, self.group))
+        return [groups[place] for place in draws.permutation(len(groups), self._seed, "steps", epoch)]
+
+    def _epoch_units(self, epoch: int) -> Iterable[_Unit]:
+        """The epoch's units in stable order; a clip's windows share its weight, windows on their own have mean weight 1."""
+        for position, item in enumerate(self._visits):
+            windows = chosen_windows(item.windows, self._per_clip, self._seed, epoch, position)
+            if self._independent:
+                for window in windows:
+                    yield _Unit(item, position, (window,), self._mean_windows / len(windows))
+            else:
+                yield _Unit(item, position, tuple(windows), 1 / len(windows))
+
+
+def _chunks(values: list, size: int) -> list[list]:
+    return [values[start : start + size] for start in range(0, len(values), size)]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -1,0 +1,1 @@
+"""Dataset formats: each reads its files up front and gives clip records."""
