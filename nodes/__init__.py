@@ -1,0 +1,55 @@
+"""The ComfyUI skin: V3 nodes that build parts of a job and call `trainer/`; one broken node never takes the others along."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from comfy_api.latest import ComfyExtension
+
+NODES = (
+    ("model", "DemoModel"),
+    ("model", "LoadModel"),
+    ("dataset", "DemoClips"),
+    ("dataset", "VideoFolderNode"),
+    ("dataset", "FrameBuckets"),
+    ("dataset", "FramePackWindows"),
+    ("method", "LoRASettings"),
+    ("method", "TrainingOptimizer"),
+    ("method", "SamplePrompts"),
+    ("train", "TrainVideoModel"),
+    ("sample", "SampleVideo"),
+    ("sample", "EncodePrompt"),
+)
+
+
+def load_nodes() -> list[type[Any]]:
+    """The node classes that can be imported; what cannot is logged with its traceback and, for a missing package, its cure."""
+    loaded = []
+    for module, name in NODES:
+        try:
+            loaded.append(getattr(import_module(f".{module}", __name__), name))
+        except Exception as error:
+            missing = error.name if isinstance(error, ModuleNotFoundError) else None
+            cure = f' Run: "{sys.executable}" -m pip install {missing}' if missing else ""
+            logging.exception("Video Trainer: the node %s is not available.%s", name, cure)
+    return loaded
+
+
+def extension() -> ComfyExtension:
+    """The extension handed to ComfyUI: its nodes and, once loaded, its routes."""
+    from comfy_api.latest import ComfyExtension
+
+    class VideoTrainer(ComfyExtension):
+        async def on_load(self) -> None:
+            from .host import register_routes
+
+            register_routes()
+
+        async def get_node_list(self) -> list[type[Any]]:
+            return load_nodes()
+
+    return VideoTrainer()

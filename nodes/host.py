@@ -1,0 +1,301 @@
+"""The only file that touches ComfyUI services: folders, memory, interrupt, events, routes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+import comfy.model_management
+import comfy.utils
+import folder_paths
+from aiohttp import web
+from comfy_execution.utils import get_executing_context
+from server import PromptServer
+
+from ..trainer.errors import Interrupted
+from ..trainer.events import Event, Phase, Progress, Request, Step, Stopped
+from ..trainer.job import ComputeSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..trainer.run import Places
+
+EVENT = "video_trainer.event"
+
+# folders -------------------------------------------------------------------------------------------------------------
+
+
+def places() -> Places:
+    """Where runs may write and models lie: ComfyUI's output folder and models/diffusers; hub downloads only if allowed."""
+    from ..trainer.run import Places
+
+    output, models = Path(folder_paths.get_output_directory()), tuple(map(Path, folder_paths.get_folder_paths("diffusers")))
+    standard = Places.under(output)
+    return Places(standard.runs, standard.loras, standard.cache, models, models[0] if models and downloads_allowed() else None)
+
+
+def downloads_allowed() -> bool:
+    """Whether whoever started ComfyUI allows hub downloads; a workflow cannot."""
+    return os.environ.get("VIDEO_TRAINER_ALLOW_DOWNLOADS", "") not in ("", "0")
+
+
+def compute(settings: ComputeSettings | None = None) -> ComputeSettings:
+    """The settings with device "auto" replaced by the device that ComfyUI was started for."""
+    settings = settings or ComputeSettings()
+    device = comfy.model_management.get_torch_device()
+    ours = settings.device == "auto" and device.type in ("cpu", "cuda")
+    return settings.model_copy(update={"device": str(device)}) if ours else settings
+
+
+def runs_folder() -> Path:
+    """The folder of all run folders."""
+    return Path(folder_paths.get_output_directory()) / "video_trainer"
+
+
+def input_folder(text: str) -> Path:
+    """A folder as the user wrote it: absolute, or relative to ComfyUI's input folder; quotes around it are dropped."""
+    return Path(folder_paths.get_input_directory()) / Path(text.strip().strip("\"'")).expanduser()
+
+
+def output_file(kind: str, name: str) -> Path:
+    """output/<kind>/<name>, a folder that ComfyUI's own loaders list for `kind`."""
+    return Path(folder_paths.get_output_directory()) / kind / name
+
+
+def model_names() -> list[str]:
+    """Diffusers folders under models/diffusers, by relative name."""
+    roots = [Path(root) for root in folder_paths.get_folder_paths("diffusers")]
+    return sorted({index.parent.relative_to(root).as_posix() for root in roots for index in root.glob("**/model_index.json")})
+
+
+def lora_names() -> list[str]:
+    """LoRA files that ComfyUI lists."""
+    return folder_paths.get_filename_list("loras")
+
+
+def lora_file(name: str) -> Path:
+    """The path of a listed LoRA file; raises FileNotFoundError if it is gone."""
+    return Path(folder_paths.get_full_path_or_raise("loras", name))
+
+
+def save_temp_image(image: Tensor) -> Path:
+    """Writes the first image [B, H, W, 3] in 0..1 to the temp folder, named by its content so that the same image is the same file."""
+    from PIL import Image
+
+    pixels = (image[0, ..., :3].clamp(0, 1) * 255).round().byte().cpu().numpy()
+    name = hashlib.sha256(pixels.tobytes() + str(pixels.shape).encode()).hexdigest()[:16]
+    file = Path(folder_paths.get_temp_directory()) / f"video_trainer_{name}.png"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(file)
+    return file
+
+
+# models --------------------------------------------------------------------------------------------------------------
+
+
+def load_diffusion_model(file: Path) -> Any:
+    """A core MODEL, loaded as UNETLoader does."""
+    import comfy.sd
+
+    return comfy.sd.load_diffusion_model(str(file))
+
+
+def load_vae(file: Path) -> Any:
+    """A core VAE, loaded as VAELoader does."""
+    import comfy.sd
+
+    state, metadata = comfy.utils.load_torch_file(str(file), return_metadata=True)
+    vae = comfy.sd.VAE(sd=state, metadata=metadata)
+    vae.throw_exception_if_invalid()
+    return vae
+
+
+def load_lora(file: Path) -> dict[str, Tensor]:
+    """A LoRA's state dict, as core's Load LoRA Model expects."""
+    return comfy.utils.load_torch_file(str(file), safe_load=True)
+
+
+# the running graph ---------------------------------------------------------------------------------------------------
+
+
+def linked_outputs(node: str) -> tuple[int, ...]:
+    """Which outputs of `node` other nodes of the running prompt take."""
+    running, _ = PromptServer.instance.prompt_queue.get_current_queue_volatile()
+    links = [value for item in running for other in item[2].values() for value in other.get("inputs", {}).values()]
+    return tuple(sorted({link[1] for link in links if isinstance(link, list) and len(link) == 2 and str(link[0]) == str(node)}))
+
+
+class NodeListener:
+    """Shows a computation on the node that runs it: a progress bar and a line of text; ComfyUI's Cancel cancels it."""
+
+    def __init__(self) -> None:
+        context = get_executing_context()
+        assert context is not None, "listeners are made while a node runs"
+        self.node, self.prompt = context.node_id, context.prompt_id
+        self._bar = comfy.utils.ProgressBar(1, node_id=self.node)
+        self._phase = ""
+
+    def emit(self, event: Event) -> None:
+        """Moves the bar and rewrites the line."""
+        if isinstance(event, Phase):
+            self._phase = event.name
+            self._tell(" · ".join(filter(None, (event.name, event.detail))))
+        elif isinstance(event, Progress):
+            self._bar.update_absolute(event.done, event.total)
+            self._tell(f"{self._phase} · {event.done}/{event.total} {event.unit}{_left(event.seconds_left)}")
+        elif isinstance(event, Step):
+            self._bar.update_absolute(event.step, event.total)
+            self._tell(f"step {event.step}/{event.total} · loss {event.loss:.4f}{_left(event.seconds_left)}")
+
+    def request(self) -> Request | None:
+        """Cancel, once ComfyUI is asked to interrupt."""
+        return "cancel" if comfy.model_management.processing_interrupted() else None
+
+    def _tell(self, text: str) -> None:
+        server = PromptServer.instance
+        server.send_progress_text(text, self.node, server.client_id)
+
+
+class RunListener(NodeListener):
+    """Also sends each event to the browser with its line number in the log, and passes on what the browser asks for."""
+
+    def __init__(self, graph: dict[str, Any]) -> None:
+        super().__init__()
+        self.run: str | None = None
+        self.requests: deque[Request] = deque()
+        self._graph = graph
+        self._index = -1
+
+    def emit(self, event: Event) -> None:
+        """Sends the event, which is already the last line of the run's log."""
+        if self.run != event.run:
+            self._begin(event.run)
+        self._index += 1
+        message = {"node": self.node, "prompt": self.prompt, "event": {**event.as_dict(), "index": self._index}}
+        PromptServer.instance.send_sync(EVENT, message, PromptServer.instance.client_id)
+        super().emit(event)
+        if isinstance(event, Stopped):
+            _stopped.append(event.run)
+
+    def request(self) -> Request | None:
+        """Cancel, or else the oldest unanswered request."""
+        return super().request() or (self.requests.popleft() if self.requests else None)
+
+    def _begin(self, run: str) -> None:
+        from ..trainer.runfolder import find_run
+
+        self.run = run
+        folder = find_run(runs_folder(), run)
+        if folder is None:
+            logging.warning("Video Trainer: the folder of run %s was not found; its events start at 0.", run)
+            return
+        lines = len(_raw_lines(folder.events))
+        self._index = lines - 2  # the event being sent is the last line
+        (folder.path / "graph.json").write_text(json.dumps(self._graph), encoding="utf-8")
+
+
+def _left(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    minutes, seconds = divmod(round(seconds), 60)
+    return f" · {minutes // 60}:{minutes % 60:02}:{seconds:02} left" if minutes >= 60 else f" · {minutes}:{seconds:02} left"
+
+
+_active: RunListener | None = None
+_stopped: list[str] = []
+
+
+def stopped_runs() -> int:
+    """How many runs were stopped early since ComfyUI started: when it changes, cached results may be those of half a run."""
+    return len(_stopped)
+
+
+@contextmanager
+def computing(listener: NodeListener) -> Iterator[None]:
+    """The card to ourselves and autograd usable; a run inside is the active one, and its cancel becomes ComfyUI's interrupt."""
+    import torch
+
+    global _active
+    comfy.model_management.unload_all_models()
+    comfy.model_management.soft_empty_cache()
+    _active = listener if isinstance(listener, RunListener) else None
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
+    except Interrupted:
+        comfy.model_management.throw_exception_if_processing_interrupted()
+        raise comfy.model_management.InterruptProcessingException() from None
+    finally:
+        _active = None
+        comfy.model_management.soft_empty_cache()
+
+
+# routes --------------------------------------------------------------------------------------------------------------
+
+
+def register_routes() -> None:
+    """Adds our routes to ComfyUI's server: all read-only but the requests to the run that is training now."""
+    routes = PromptServer.instance.routes
+    routes.get("/video_trainer/runs/{run}/events")(_get_events)
+    routes.get("/video_trainer/active")(_get_active)
+    routes.post("/video_trainer/runs/{run}/request")(_post_request)
+
+
+async def _get_events(request: web.Request) -> web.Response:
+    after = request.query.get("after", "-1")
+    if not after.lstrip("-").isdecimal():
+        return web.json_response({"error": f"after: '{after}' is not a number"}, status=400)
+    answer = await PromptServer.instance.loop.run_in_executor(None, read_log, request.match_info["run"], int(after))
+    if answer is None:
+        return web.json_response({"error": "there is no such run"}, status=404)
+    return web.json_response(answer)
+
+
+def read_log(run: str, after: int) -> dict[str, Any] | None:
+    """Events of a run whose line number is above `after`, and its folder's name below output; None for an unknown run."""
+    from ..trainer.runfolder import find_run
+
+    folder = None if set(run) & set("/\\:\0") or run.startswith(".") else find_run(runs_folder(), run)
+    if folder is None:
+        return None
+    events = []
+    for index, line in enumerate(_raw_lines(folder.events)):
+        if index > after:
+            try:
+                events.append({**json.loads(line), "index": index})
+            except json.JSONDecodeError:
+                continue  # a line half written when the machine died
+    return {"events": events, "folder": folder.path.relative_to(folder_paths.get_output_directory()).as_posix()}
+
+
+def _raw_lines(file: Path) -> list[bytes]:
+    return file.read_bytes().split(b"\n")[:-1] if file.exists() else []
+
+
+async def _get_active(_: web.Request) -> web.Response:
+    active = _active
+    found = (active.run, active.node, active.prompt) if active else (None, None, None)
+    return web.json_response(dict(zip(("run", "node", "prompt"), found, strict=True)))
+
+
+async def _post_request(request: web.Request) -> web.Response:
+    try:
+        wanted = (await request.json())["request"]
+    except (json.JSONDecodeError, KeyError, TypeError):
+        wanted = None
+    allowed = [name for name in get_args(Request) if name != "cancel"]
+    if wanted not in allowed:
+        return web.json_response({"error": f"request must be one of {', '.join(allowed)}"}, status=400)
+    active = _active
+    if active is None or active.run != request.match_info["run"]:
+        return web.json_response({"error": "this run is not training now"}, status=409)
+    active.requests.append(cast("Request", wanted))
+    return web.json_response({}, status=202)

@@ -1,0 +1,52 @@
+"""Reads sample prompts and clip sizes written one per line."""
+
+from __future__ import annotations
+
+from ..trainer.errors import Problem, UserError
+from ..trainer.job import Bucket, SamplePrompt
+
+SYNTAX = "prompt | negative | frames x height x width | seed"
+
+
+def parse_prompts(text: str, image: str = "") -> list[SamplePrompt]:
+    """One sample prompt per line as `prompt | negative | FxHxW | seed`, all but the first part optional.
+
+    Empty lines and lines beginning with # are skipped. Raises UserError naming every line that cannot be read.
+    """
+    prompts, problems = [], []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            prompts.append(_parse_prompt(line, f"prompts, line {number}", image))
+        except UserError as error:
+            problems += error.problems
+    if problems:
+        raise UserError(problems)
+    return prompts
+
+
+def parse_buckets(text: str) -> list[Bucket]:
+    """One clip size per line, such as 49x480x832; raises UserError naming every line that cannot be read."""
+    buckets, problems = [], []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            buckets.append(Bucket.parse(line.strip(), f"sizes, line {number}"))
+        except UserError as error:
+            problems += error.problems
+    if problems:
+        raise UserError(problems)
+    return buckets
+
+
+def _parse_prompt(line: str, where: str, image: str) -> SamplePrompt:
+    parts = [part.strip() for part in line.split("|")]
+    if len(parts) > 4:
+        raise UserError(Problem(where, f"has {len(parts)} parts.", f"Write {SYNTAX}; a prompt cannot hold a |."))
+    prompt, negative, size, seed = [*parts, "", "", ""][:4]
+    if seed and not (seed.isdecimal() and int(seed) < 2**53):
+        raise UserError(Problem(where, f"'{seed}' is not a seed.", "Write a whole number from 0 to 9007199254740991."))
+    bucket = Bucket.parse(size, where) if size else None
+    return SamplePrompt(prompt=prompt, negative=negative, size=bucket, seed=int(seed or 0), image=image)

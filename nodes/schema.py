@@ -1,0 +1,93 @@
+"""Turns the fields of a settings model into node inputs, so that each setting is described in one place: `trainer/job.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin
+
+from comfy_api.latest import io
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from ..trainer.errors import from_validation
+from ..trainer.job import Settings
+
+FINEST_STEP = 0.001  # the front end rounds a float to its step's decimals, 0.5 unless told otherwise
+
+
+def inputs(
+    part: type[Settings],
+    *,
+    only: Collection[str] = (),
+    skip: Collection[str] = (),
+    fold: Collection[str] = (),
+    multiline: Collection[str] = (),
+    required: Collection[str] = (),
+    prefix: str = "",
+) -> list[io.Input]:
+    """One input per field of `part`, its id the field's name after `prefix`; fields in `fold` are folded away too.
+
+    Inputs are optional, so that a graph saved before a setting existed still runs, with the setting's default.
+    """
+    chosen = [name for name in part.model_fields if (not only or name in only) and name not in skip]
+    made = [_input(prefix + name, name, part.model_fields[name], name in multiline) for name in chosen]
+    for name, item in zip(chosen, made, strict=True):
+        item.optional = name not in required
+        item.advanced = True if item.advanced or name in fold else None
+    return made
+
+
+def values(part: type[Settings], given: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The node's values that belong to `part`, by field name."""
+    return {name: given[prefix + name] for name in part.model_fields if prefix + name in given}
+
+
+def build(part: type[Settings], given: Mapping[str, Any]) -> Any:
+    """A checked `part` from a node's values; raises UserError listing every problem."""
+    try:
+        return part.model_validate(values(part, given))
+    except ValidationError as error:
+        raise from_validation(error, list(part.model_fields)) from None
+
+
+def _input(id: str, name: str, field: FieldInfo, multiline: bool) -> io.Input:
+    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    text = field.description or ""
+    common: dict[str, Any] = {
+        "display_name": field.title or name,
+        "tooltip": f"{text} In {extra['unit']}." if extra.get("unit") else text,
+        "default": field.get_default(call_default_factory=True),
+        "advanced": extra.get("advanced"),
+    }
+    kind = _kind(field.annotation)
+    if get_origin(kind) is Literal:
+        return io.Combo.Input(id, options=list(get_args(kind)), **common)
+    if kind is bool:
+        return io.Boolean.Input(id, **common)
+    low, high = _limits(field)
+    step: Any = extra.get("step")
+    if kind is int:
+        fixed = False if name.endswith("seed") else None
+        return io.Int.Input(id, min=low, max=high, step=int(step or 1), control_after_generate=fixed, **common)
+    if kind is float:
+        return io.Float.Input(id, min=low, max=high, step=step or FINEST_STEP, **common)
+    if kind is str:
+        return io.String.Input(id, multiline=multiline, **common)
+    raise TypeError(f"{name}: a setting of type {kind} has no widget; leave it out with skip=")
+
+
+def _kind(annotation: Any) -> Any:
+    """The type itself of an optional type."""
+    if isinstance(annotation, UnionType):
+        return next(kind for kind in get_args(annotation) if kind is not type(None))
+    return annotation
+
+
+def _limits(field: FieldInfo) -> tuple[Any, Any]:
+    """Smallest and largest value; exclusive limits are left to the job's own check."""
+    low = high = None
+    for limit in field.metadata:
+        low = getattr(limit, "ge", getattr(limit, "gt", low))
+        high = getattr(limit, "le", getattr(limit, "lt", high))
+    return low, high

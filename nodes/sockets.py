@@ -1,0 +1,35 @@
+"""The socket types between our nodes: settings and references, never weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from comfy_api.latest import io
+
+from ..trainer.job import ModelSettings
+
+# What travels: ModelReference, DatasetSettings, AdapterSettings, OptimizerSettings, SampleSettings, TrainedLoRA.
+ModelSocket = io.Custom("VIDEO_TRAINER_MODEL")
+DatasetSocket = io.Custom("VIDEO_TRAINER_DATASET")
+AdapterSocket = io.Custom("VIDEO_TRAINER_ADAPTER")
+OptimizerSocket = io.Custom("VIDEO_TRAINER_OPTIMIZER")
+SamplesSocket = io.Custom("VIDEO_TRAINER_SAMPLES")
+LoRASocket = io.Custom("VIDEO_TRAINER_LORA")
+
+
+@dataclass(frozen=True)
+class ModelReference:
+    """A model to train or sample: its settings and the diffusers folder it was found in."""
+
+    settings: ModelSettings
+    folder: Path
+
+
+@dataclass(frozen=True)
+class TrainedLoRA:
+    """A LoRA that a run exported: the model it belongs to, its file and the run's id."""
+
+    model: ModelReference
+    file: Path
+    run: str
