@@ -1,7 +1,7 @@
 // The monitor of one Train node: status, chart, samples, notices and requests.
 
 import { el, icon } from "./elements.mjs";
-import { NONE, fileName, formatCount, formatDuration, formatLoss, formatMemory, formatRate, formatSpeed } from "./format.mjs";
+import { NONE, formatCount, formatDuration, formatLoss, formatMemory, formatRate, formatSpeed } from "./format.mjs";
 import { LossChart } from "./loss_chart.mjs";
 import { phaseText } from "./run_state.mjs";
 import { SampleStrip } from "./sample_strip.mjs";
@@ -163,9 +163,8 @@ export class Monitor {
       label.textContent = waits ? busy : text;
     }
     const saved = run?.checkpoints[run.checkpoints.length - 1];
-    const file = fileName(run?.status === "finished" ? run.lora : saved?.lora);
-    this.saved.textContent = file ? `Saved ${file}` : saved ? `Saved step ${formatCount(saved.step)}` : "";
-    this.saved.title = saved?.lora || file;
+    this.saved.textContent = saved ? `Saved: step ${formatCount(saved.step)}` : "";
+    this.saved.title = saved?.lora ?? "";
   }
 
   /** Whether the log shows what was asked for since the button was pressed. */

@@ -1,5 +1,7 @@
 // The state of one run, folded from its events in the order of the log.
 
+import { fileName } from "./format.mjs";
+
 const PHASES = {
   load: "Loading the model",
   prepare: "Preparing the clips",
@@ -150,7 +152,7 @@ function addNotice(run, level, text, where) {
 /** The line that says what the run is doing now. */
 export function phaseText(run) {
   if (run.missing) return "The folder of this run is gone";
-  if (run.status === "finished") return "Finished";
+  if (run.status === "finished") return run.lora ? `Finished: ${fileName(run.lora)}` : "Finished";
   if (run.status === "stopped") return "Stopped; Run again goes on from here";
   if (run.status === "failed") return "Failed";
   if (run.status === "waiting" || !run.phase) return "Ready";

@@ -68,7 +68,7 @@ export class SampleStrip {
   update(run) {
     if (run !== this.run) this.chosen = null;
     this.run = run;
-    this.groups = run?.samples ?? [];
+    this.groups = run ? completeGroups(run) : [];
     this.render();
   }
 
@@ -111,6 +111,14 @@ export class SampleStrip {
     this.watcher.disconnect();
     for (const tile of this.tiles) tile.element.remove();
   }
+}
+
+/** The run's samples by step; a step still being drawn waits until all its videos are there. */
+function completeGroups(run) {
+  const groups = run.samples;
+  const [before, newest] = groups.slice(-2);
+  const drawing = run.status === "running" && run.phase?.name === "sample";
+  return drawing && newest && newest.videos.length < before.videos.length ? groups.slice(0, -1) : groups;
 }
 
 /** One prompt's video; the next one is loaded behind it, so that nothing flashes. */

@@ -3,18 +3,27 @@
 import { app } from "../../scripts/app.js";
 import { api } from "../../scripts/api.js";
 import { Monitor } from "./monitor.mjs";
-import { RUN_PROPERTY, TRAIN_NODE, findNode, nodeType, trainNodes } from "./node_lookup.mjs";
+import { TRAIN_NODE, nodeType } from "./node_lookup.mjs";
+import { RunBindings, runOf } from "./run_binding.mjs";
 import { RunStore } from "./run_store.mjs";
 
 const WIDGET = "monitor";
-const MIN_HEIGHT = 400;
-const FIRST_SIZE = { width: 480, monitor: 500 };
+const MIN_HEIGHT = 420;
+const FIRST_SIZE = { width: 480, monitor: 560 };
 
 const monitors = new Map();
-const bindings = new Map();
 let active = { run: null, node: null };
 
-const store = new RunStore(fetchEvents, (id) => showRun(id));
+const store = new RunStore(fetchEvents, showRun);
+const bindings = new RunBindings({
+  rootGraph: () => app.rootGraph ?? app.graph,
+  fetchQueue: async () => (await api.fetchApi("/queue")).json(),
+  onBound: (node) => {
+    // Without this a reloaded page would restore the graph as it was before the run.
+    app.extensionManager?.workflow?.activeWorkflow?.changeTracker?.captureCanvasState?.();
+    if (monitors.has(node)) show(node, monitors.get(node));
+  },
+});
 
 async function fetchEvents(id, after) {
   const response = await api.fetchApi(`/video_trainer/runs/${encodeURIComponent(id)}/events?after=${after}`);
@@ -40,55 +49,38 @@ function videoUrl(run, video) {
   return api.apiURL(`/view?${new URLSearchParams({ type: "output", subfolder: parts.join("/"), filename, t: video.time })}`);
 }
 
-function showRun(id) {
-  for (const [node, monitor] of monitors) if (node.properties?.[RUN_PROPERTY] === id) show(node, monitor);
+function show(node, monitor) {
+  const id = runOf(node);
+  monitor.show(id ? store.get(id) : null, Boolean(id) && active.run === id);
 }
 
-function show(node, monitor) {
-  const id = node.properties?.[RUN_PROPERTY];
-  monitor.show(id ? store.get(id) : null, Boolean(id) && active.run === id);
+function showRun(id) {
+  for (const [node, monitor] of monitors) if (runOf(node) === id) show(node, monitor);
 }
 
 function showAll() {
   for (const [node, monitor] of monitors) show(node, monitor);
 }
 
-const graphId = () => (app.rootGraph ?? app.graph)?.id ?? "";
-
-/** Ties a run to the node that trains it; `workflow` names the graph that was queued, where the server says so. */
-function bind(executionId, run, workflow) {
-  bindings.set(`${workflow ?? graphId()} ${executionId}`, run);
-  if (workflow && workflow !== graphId()) return;
-  const node = findNode(app.rootGraph ?? app.graph, executionId);
-  if (!node || nodeType(node) !== TRAIN_NODE || node.properties[RUN_PROPERTY] === run) return;
-  node.properties[RUN_PROPERTY] = run;
-  // Without this a reloaded page would restore the graph as it was before the run.
-  app.extensionManager?.workflow?.activeWorkflow?.changeTracker?.captureCanvasState?.();
-  if (monitors.has(node)) show(node, monitors.get(node));
-}
-
-/** After a graph was opened: nodes whose run began while it was not on view, or that an undo took back. */
-function bindOpened() {
-  for (const { node, id } of trainNodes(app.rootGraph ?? app.graph)) {
-    const known = bindings.get(`${graphId()} ${id}`);
-    if (known) node.properties[RUN_PROPERTY] = known;
-  }
-  showAll();
-}
-
 async function askActive() {
   const response = await api.fetchApi("/video_trainer/active").catch(() => null);
   if (!response?.ok) return;
   active = await response.json();
-  if (active.run && active.node) bind(active.node, active.run, active.workflow);
+  if (active.run && active.node) await bindings.bind(active.node, active.run, active.prompt);
   showAll();
 }
 
-function onEvent({ detail }) {
-  const { node, event, workflow } = detail;
-  active = ["finished", "stopped", "failed"].includes(event.type) ? { run: null, node: null } : { run: event.run, node };
-  bind(node, event.run, workflow);
+function onEvent({ detail: { node, prompt, event } }) {
+  const over = ["finished", "stopped", "failed"].includes(event.type);
+  active = over ? { run: null, node: null } : { run: event.run, node };
+  bindings.bind(node, event.run, prompt);
   store.receive(event);
+}
+
+/** A finished Train node names its run, also when its result came from ComfyUI's cache. */
+function onExecuted({ detail }) {
+  const run = detail.output?.video_trainer_run?.[0];
+  if (run) bindings.bind(detail.node, run, detail.prompt_id);
 }
 
 function onReconnected() {
@@ -116,7 +108,7 @@ function addMonitor(node) {
   };
   const [width, height] = node.computeSize();
   node.setSize([Math.max(width, FIRST_SIZE.width), height + FIRST_SIZE.monitor - MIN_HEIGHT]);
-  requestAnimationFrame(() => show(node, monitor));
+  requestAnimationFrame(() => monitors.has(node) && show(node, monitor));
 }
 
 /** The canvas zooms under the monitor as under any node; the list of notices scrolls itself. */
@@ -126,8 +118,8 @@ function forwardWheel(event) {
   app.canvas.processMouseWheel(event);
 }
 
-/** Charts are redrawn sharp after the canvas was zoomed. */
-function followZoom() {
+/** Charts are drawn again when the canvas was zoomed (to stay sharp) or the palette changed. */
+function followAppearance() {
   let timer = 0;
   const redraw = () => {
     clearTimeout(timer);
@@ -145,15 +137,17 @@ app.registerExtension({
     style.href = new URL("./monitor.css", import.meta.url).href;
     document.head.append(style);
     api.addEventListener("video_trainer.event", onEvent);
+    api.addEventListener("executed", onExecuted);
     api.addEventListener("reconnected", onReconnected);
     for (const name of ["execution_success", "execution_error", "execution_interrupted"]) api.addEventListener(name, askActive);
-    followZoom();
+    followAppearance();
     await askActive();
   },
   nodeCreated(node) {
     if (nodeType(node) === TRAIN_NODE) addMonitor(node);
   },
   afterConfigureGraph() {
-    bindOpened();
+    bindings.rebind();
+    showAll();
   },
 });
