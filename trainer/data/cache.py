@@ -50,11 +50,19 @@ class TensorCache:
             raise _not_written(self.folder, error) from error
 
     def read(self, kind: str, key: str, prefix: str = "") -> dict[str, Tensor]:
-        """The entry's tensors whose names begin with `prefix`, the prefix cut off; copied, so that the file is closed again."""
-        from safetensors import safe_open
+        """The entry's tensors whose names begin with `prefix`, the prefix cut off; copied, so that the file is closed again.
 
-        with safe_open(self.path(kind, key), framework="pt") as file:
-            return {name[len(prefix) :]: file.get_tensor(name).clone() for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118 - not a dict
+        Raises UserError if the file was removed or damaged since it was looked for.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        path = self.path(kind, key)
+        try:
+            with safe_open(path, framework="pt") as file:
+                names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118 - not a dict
+                return {name[len(prefix) :]: file.get_tensor(name).clone() for name in names}
+        except (SafetensorError, OSError) as error:
+            raise fail(str(path), f"the cached encoding cannot be read: {error}.", "Run again; it is made anew.") from error
 
 
 def _is_whole(path: Path) -> bool:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import fail
-from ..job import Bucket
+from ..job import Bucket, WindowSettings
 from .cache import TensorCache
+from .clips import window_prefix
 from .content import key_of
 from .report import DatasetReport
+from .texts import TextCache
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Item:
-    """A clip as it is trained: `caption` has its prefix, `size` is that of one example, `key` names its cache entry."""
+    """A clip as it is trained: `caption` has its prefix, `size` is that of one example, `key` names its latents."""
 
     name: str
     path: Path
@@ -30,36 +32,35 @@ class Item:
     key: str
 
 
+@dataclass(frozen=True)
 class Dataset:
     """Items whose latents and captions are all cached; reading them never needs an encoder."""
 
-    def __init__(self, items: Sequence[Item], text_keys: dict[str, str], cache: TensorCache, report: DatasetReport) -> None:
-        self.items, self.report = tuple(items), report
-        self._text_keys, self._cache = text_keys, cache
+    items: tuple[Item, ...]
+    windows: WindowSettings | None
+    sample_size: Bucket  # of samples drawn without a size of their own
+    report: DatasetReport
+    cache: TensorCache
+    texts: TextCache
 
     def latents(self, item: Item, window: int = 0) -> dict[str, Tensor]:
         """One example's encoding, {"latents": [C, T, h, w]}; raises UserError if its file was removed or damaged."""
-        return self._read("clips", item.key, item.name, window_prefix(window))
+        return self.cache.read("clips", item.key, window_prefix(window))
 
     def text(self, caption: str) -> dict[str, Tensor]:
-        """Embeddings of an item's caption, of the empty caption, or of a text named when preparing."""
-        return self._read("texts", self._text_keys[caption], f"caption '{caption}'")
+        """Embeddings of an item's caption, of the empty caption, or of a text that was added."""
+        return self.texts.read(caption)
+
+    def add_text(self, text: str) -> None:
+        """Caches one more text, such as a sample prompt."""
+        self.texts.add([text])
 
     @property
     def fingerprint(self) -> str:
         """Hash over what is trained on, in order: contents, sizes, captions, repeats and the encoders."""
-        return key_of(items=[[item.key, self._text_keys[item.caption], item.repeats] for item in self.items])
-
-    def _read(self, kind: str, key: str, name: str, prefix: str = "") -> dict[str, Tensor]:
-        from safetensors import SafetensorError
-
-        try:
-            return self._cache.read(kind, key, prefix)
-        except (OSError, SafetensorError) as error:
-            path = str(self._cache.path(kind, key))
-            raise fail(path, f"the cache of {name} cannot be read: {error}.", "Run again; it is made anew.") from error
+        return key_of(items=[[item.key, self.texts.key(item.caption), item.repeats] for item in self.items])
 
 
-def window_prefix(window: int) -> str:
-    """How the tensors of a window are named inside a clip's file."""
-    return f"{window:05d}."
+def commonest_size(items: Sequence[Item]) -> Bucket:
+    """The example size most items have; the first of equals."""
+    return Counter(item.size for item in items).most_common(1)[0][0]

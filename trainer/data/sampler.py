@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 from .. import draws
-from ..errors import fail
-from ..job import Bucket, ScheduleSettings, WindowSettings
+from ..job import Bucket, WindowSettings
 from .dataset import Item
 from .windows import chosen_windows
 
@@ -50,6 +50,20 @@ class StepPlan:
         return sum(example.weight for example in self.examples)
 
 
+class Trainable(Protocol):
+    """What of a dataset the sampler needs."""
+
+    @property
+    def items(self) -> Sequence[Item]:
+        """Clips in stable order, at least one."""
+        ...
+
+    @property
+    def windows(self) -> WindowSettings | None:
+        """How windows group."""
+        ...
+
+
 @dataclass(frozen=True)
 class _Unit:
     """What the epoch's order is over: a visit of a clip with the windows seen in it, or a single window."""
@@ -61,26 +75,25 @@ class _Unit:
 
 
 class Sampler:
-    """Plans steps over items. `windows` says how windows group; without it each item is one example."""
+    """Plans steps over a dataset's items; its window settings say how windows group, without them each item is one example."""
 
-    def __init__(self, items: Sequence[Item], schedule: ScheduleSettings, windows: WindowSettings | None = None) -> None:
-        if not items:
-            raise fail("dataset", "there is nothing to train on.", "Add clips.")
-        self._visits = [item for item in items for _ in range(item.repeats)]
-        self._seed, self._batch_size = schedule.seed, schedule.batch_size
+    def __init__(self, dataset: Trainable, batch_size: int, accumulation: int, seed: int) -> None:
+        windows = dataset.windows
+        self._visits = [item for item in dataset.items for _ in range(item.repeats)]
+        self._seed, self._batch_size = seed, batch_size
         self._per_clip = windows.per_clip if windows else 0
         self._independent = windows is not None and windows.grouping == "independent"
         self._windowed = windows is not None
         counts = [self._seen(item) for item in self._visits]
         units = sum(counts) if self._independent else len(counts)
-        self.group = min(schedule.batch_size * schedule.accumulation, units)
+        self.group = min(batch_size * accumulation, units)
         self.steps_per_epoch = -(-units // self.group)
         self._mean_windows = units / len(counts) if self._independent else 1.0
         self._groups = lru_cache(maxsize=2)(self._epoch_groups)
 
     def plan(self, step: int) -> StepPlan:
-        """The step's examples; `step` counts from 0 over the whole run."""
-        epoch, index = divmod(step, self.steps_per_epoch)
+        """The step's examples; `step` counts from 1 over the whole run."""
+        epoch, index = divmod(step - 1, self.steps_per_epoch)
         by_size: dict[Bucket, list[Example]] = {}
         for unit in self._groups(epoch)[index]:
             examples = [Example(unit.item, window, unit.weight / self.group, unit.position, epoch) for window in unit.windows]
