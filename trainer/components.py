@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING
 
+from .data.prepare import Encoders
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -33,7 +35,7 @@ class Components:
         """The VAE on the device."""
         if self._vae is None:
             self.log.check()
-            self._vae = self.family.load_vae(self.compute.dtype)
+            self._vae = self.family.load_vae()
         return self._vae.to(self.compute.device)
 
     def text_encoder(self) -> TextEncoder:
@@ -43,6 +45,11 @@ class Components:
             self._text_encoder = self.family.load_text_encoder(self.compute.dtype)
         self._text_encoder.module.to(self.compute.device)
         return self._text_encoder
+
+    def encoders(self) -> Encoders:
+        """What preparing a dataset needs of the model."""
+        compute = self.compute
+        return Encoders(self.vae, self.text_encoder, compute.device, self.family.vae_dtype, compute.dtype)
 
     def park_vae(self) -> None:
         """Moves the VAE to the host, if it is loaded."""

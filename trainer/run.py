@@ -77,11 +77,11 @@ def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> R
     require()
     places.check()
     log = EventLog(listener or Silent())
-    log.emit(events.Phase("prepare"))
+    log.emit(events.Phase("prepare", "Opening the model"))
     compute = Compute(job.compute)
     family = open_model(find_model(job.model.source, places.models, places.downloads), job.model.family)
     components = Components(family, compute, log)
-    dataset = prepare_dataset(job.dataset, job.captions, family, places.cache, components, log, job.schedule.seed)
+    dataset = prepare_dataset(job.dataset, job.captions, family, places.cache, components.encoders(), log, _sample_texts(job))
 
     run_folder, reason = open_run(job, dataset.fingerprint, places.runs)
     log.bind(run_folder.events, run_folder.id)
@@ -94,11 +94,14 @@ def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> R
     run_folder.write_job(job)
 
     requests = sample_requests(job, family, dataset)
-    _encode_prompts(dataset, requests, components)
+    sampler = Sampler(dataset.items, job.schedule, job.dataset.windows)
+    components.drop_text_encoder()
+    components.park_vae()
+    dataset.report.describe(sampler)
+    run_folder.write_report(dataset.report.as_dict(), dataset.report.lines())
     with compute.repeatable():
         log.emit(events.Phase("load"))
         lora = _attach(job, family, components, log)
-        sampler = Sampler(dataset, job.schedule.batch_size, job.schedule.accumulation, job.schedule.seed)
         objective = FlowMatching(job, family, dataset, sampler, compute.device)
         training = Training(job, run_folder, components, lora, objective, requests, log)
         training.resume()
@@ -118,7 +121,7 @@ def sample_requests(job: TrainingJob, family: ModelFamily, dataset: Dataset) -> 
     captions = list(dict.fromkeys(item.caption for item in dataset.items))[:2]
     requests = []
     for prompt in settings.prompts or [SamplePrompt(prompt=caption) for caption in captions]:
-        size = prompt.size or dataset.sample_size
+        size = prompt.size or dataset.items[0].size
         request = SampleRequest(
             prompt.prompt, size.frames, size.height, size.width, prompt.negative, settings.steps, settings.guidance, settings.shift, prompt.seed
         )
@@ -126,12 +129,8 @@ def sample_requests(job: TrainingJob, family: ModelFamily, dataset: Dataset) -> 
     return requests
 
 
-def _encode_prompts(dataset: Dataset, requests: list[SampleRequest], components: Components) -> None:
-    for request in requests:
-        dataset.add_text(request.prompt)
-        dataset.add_text(request.negative)
-    components.drop_text_encoder()
-    components.park_vae()
+def _sample_texts(job: TrainingJob) -> list[str]:
+    return [text for prompt in job.samples.prompts for text in (prompt.prompt, prompt.negative)]
 
 
 def _attach(job: TrainingJob, family: ModelFamily, components: Components, log: EventLog) -> Lora:

@@ -43,13 +43,14 @@ class StepResult:
 def train_step(step: int, state: TrainState, objective: FlowMatching, compute: Compute, max_norm: float, seed: int, log: EventLog) -> StepResult:
     """Gathers the step's micro-batches, adds up their gradients, clips, steps.
 
-    The loss is the weighted sum over all examples of the step, so micro-batching cannot change it. Raises
+    The loss is the weighted sum over all examples of the step, so micro-batching cannot change it; what is reported
+    is the mean, also for the smaller last step of an epoch, whose examples count as much as all others. Raises
     UserError before any weight changes if the loss is not finite, Interrupted between micro-batches on cancel.
     """
     import torch
 
     state.optimizer.zero_grad(set_to_none=True)
-    total = torch.zeros((), device=compute.device)
+    total, weight = torch.zeros((), device=compute.device), torch.zeros((), device=compute.device)
     for index, batch in enumerate(objective.collect(step)):
         log.check()
         with draws.module_randomness(seed, "dropout", step, index), compute.autocast():
@@ -58,6 +59,7 @@ def train_step(step: int, state: TrainState, objective: FlowMatching, compute: C
         _require_finite(step, losses, batch)
         state.scaler.scale(loss).backward()
         total += loss.detach()
+        weight += batch.weights.sum()
 
     lr = state.schedule.get_last_lr()[0]
     state.scaler.unscale_(state.optimizer)
@@ -68,7 +70,7 @@ def train_step(step: int, state: TrainState, objective: FlowMatching, compute: C
     state.scaler.step(state.optimizer)
     state.scaler.update()
     state.schedule.step()
-    return StepResult(total.item(), grad_norm.item(), lr, overflow)
+    return StepResult((total / weight).item(), grad_norm.item(), lr, overflow)
 
 
 def _require_finite(step: int, losses: torch.Tensor, batch: MicroBatch) -> None:

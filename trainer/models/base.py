@@ -96,9 +96,16 @@ class ModelFamily(ABC):
     def load_transformer(self, dtype: torch.dtype) -> nn.Module:
         """The transformer on the CPU, in eval mode, without gradients."""
 
+    @property
+    def vae_dtype(self) -> torch.dtype:
+        """Precision of the VAE; half precision costs most of them detail."""
+        import torch
+
+        return torch.float32
+
     @abstractmethod
-    def load_vae(self, dtype: torch.dtype) -> nn.Module:
-        """The VAE on the CPU."""
+    def load_vae(self) -> nn.Module:
+        """The VAE on the CPU, in `vae_dtype`."""
 
     @abstractmethod
     def load_text_encoder(self, dtype: torch.dtype) -> TextEncoder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from ..data.prepare import Dataset
+    from ..data.dataset import Dataset
     from ..data.sampler import Example, Sampler
     from ..job import TrainingJob
     from ..models.base import ModelFamily
@@ -27,7 +28,7 @@ class MicroBatch:
     noise: Tensor  # [B, C, T, h, w]
     sigma: Tensor  # [B]
     weights: Tensor  # [B], shares of the step's loss
-    examples: list[Example]
+    examples: Sequence[Example]
 
 
 class FlowMatching:
@@ -39,7 +40,7 @@ class FlowMatching:
 
     def collect(self, step: int) -> list[MicroBatch]:
         """The micro-batches of optimizer step `step` (1-based)."""
-        return [self._micro_batch(examples) for examples in self.sampler.plan(step).micro_batches]
+        return [self._micro_batch(examples) for examples in self.sampler.plan(step - 1).micro_batches]
 
     def loss(self, transformer: nn.Module, batch: MicroBatch) -> Tensor:
         """Mean squared error of the velocity for each example, [B] float32."""
@@ -50,7 +51,7 @@ class FlowMatching:
         mask = inputs.loss_mask.expand_as(error)
         return (error * mask).flatten(1).sum(1) / mask.flatten(1).sum(1)
 
-    def _micro_batch(self, examples: list[Example]) -> MicroBatch:
+    def _micro_batch(self, examples: Sequence[Example]) -> MicroBatch:
         import torch
 
         latents = torch.stack([self.dataset.latents(e.item, e.window)["latents"] for e in examples])

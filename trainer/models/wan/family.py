@@ -92,12 +92,11 @@ class Wan(ModelFamily):
         model = WanTransformer3DModel.from_pretrained(self.folder / "transformer", torch_dtype=dtype, use_safetensors=True)
         return model.requires_grad_(False).eval()
 
-    def load_vae(self, dtype: torch.dtype) -> nn.Module:
-        """AutoencoderKLWan on the CPU, always float32: in half precision it loses detail."""
-        import torch
+    def load_vae(self) -> nn.Module:
+        """AutoencoderKLWan on the CPU."""
         from diffusers import AutoencoderKLWan
 
-        model = AutoencoderKLWan.from_pretrained(self.folder / "vae", torch_dtype=torch.float32, use_safetensors=True)
+        model = AutoencoderKLWan.from_pretrained(self.folder / "vae", torch_dtype=self.vae_dtype, use_safetensors=True)
         return model.requires_grad_(False).eval()
 
     def load_text_encoder(self, dtype: torch.dtype) -> TextEncoder:
