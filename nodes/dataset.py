@@ -8,6 +8,7 @@ from typing import Any
 
 from comfy_api.latest import io
 
+from ..trainer.data.sources.folder import CLIP_EXTENSIONS
 from ..trainer.job import DatasetSettings, VideoFolder, WindowSettings
 from ..trainer.packages import require
 from . import host, schema
@@ -156,16 +157,12 @@ def _problem(folder: str, subfolders: bool) -> str:
     if not path.is_dir():
         return f"Folder: '{path}' does not exist. Write an absolute folder, or one inside ComfyUI's input folder."
     if not any(_videos(path, subfolders)):
-        return f"Folder: '{path}' holds no video. Known endings: {', '.join(sorted(_endings()))}."
+        return f"Folder: '{path}' holds no video. Known endings: {', '.join(CLIP_EXTENSIONS)}."
     return ""
 
 
-def _endings() -> frozenset[str]:
-    return frozenset({".mp4", ".mov", ".mkv", ".webm", ".avi", ".m4v"})
-
-
 def _videos(folder: Path, subfolders: bool) -> Iterator[Path]:
-    return (file for file in _files(folder, subfolders) if file.suffix.lower() in _endings())
+    return (file for file in _files(folder, subfolders) if file.suffix.lower() in CLIP_EXTENSIONS)
 
 
 def _files(folder: Path, subfolders: bool) -> Iterator[Path]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 from collections import deque
 from collections.abc import Iterator
@@ -37,9 +36,9 @@ def places() -> Places:
     """Where runs may write and models lie: ComfyUI's output folder and models/diffusers; hub downloads only if allowed."""
     from ..trainer.run import Places
 
-    output, models = Path(folder_paths.get_output_directory()), tuple(map(Path, folder_paths.get_folder_paths("diffusers")))
-    standard = Places.under(output)
-    return Places(standard.runs, standard.loras, standard.cache, models, models[0] if models and downloads_allowed() else None)
+    models = tuple(map(Path, folder_paths.get_folder_paths("diffusers")))
+    downloads = models[0] if models and downloads_allowed() else None
+    return Places.under(Path(folder_paths.get_output_directory()), models, downloads)
 
 
 def downloads_allowed() -> bool:
@@ -55,14 +54,11 @@ def compute(settings: ComputeSettings | None = None) -> ComputeSettings:
     return settings.model_copy(update={"device": str(device)}) if ours else settings
 
 
-def runs_folder() -> Path:
-    """The folder of all run folders."""
-    return Path(folder_paths.get_output_directory()) / "video_trainer"
-
-
 def input_folder(text: str) -> Path:
-    """A folder as the user wrote it: absolute, or relative to ComfyUI's input folder; quotes around it are dropped."""
-    return Path(folder_paths.get_input_directory()) / Path(text.strip().strip("\"'")).expanduser()
+    """A folder as the user wrote it: absolute, or relative to ComfyUI's input folder."""
+    from ..trainer.data.sources.folder import folder_path
+
+    return Path(folder_paths.get_input_directory()) / folder_path(text)
 
 
 def output_file(kind: str, name: str) -> Path:
@@ -165,23 +161,29 @@ class NodeListener:
 
 
 class RunListener(NodeListener):
-    """Also sends each event to the browser with its line number in the log, and passes on what the browser asks for."""
+    """Also sends each event of the run to the browser, and passes on what the browser asks for."""
 
-    def __init__(self, graph: dict[str, Any]) -> None:
+    def __init__(self, prompt: dict[str, Any] | None, extra: dict[str, Any] | None) -> None:
         super().__init__()
-        self.run: str | None = None
+        self.run = ""  # until the run has a folder
         self.requests: deque[Request] = deque()
-        self._graph = graph
-        self._index = -1
+        self._graph = {"prompt": prompt, **(extra or {})}
+
+    @property
+    def workflow(self) -> str | None:
+        """The id of the canvas graph that was queued, if the browser sent it along."""
+        return (self._graph.get("workflow") or {}).get("id")
 
     def emit(self, event: Event) -> None:
-        """Sends the event, which is already the last line of the run's log."""
-        if self.run != event.run:
-            self._begin(event.run)
-        self._index += 1
-        message = {"node": self.node, "prompt": self.prompt, "event": {**event.as_dict(), "index": self._index}}
-        PromptServer.instance.send_sync(EVENT, message, PromptServer.instance.client_id)
+        """Sends the event; what came before the run had an id is only shown, and is in the log when the browser asks for it."""
         super().emit(event)
+        if not event.run:
+            return
+        if not self.run:
+            self.run = event.run
+            self._keep_graph()
+        message = {"node": self.node, "prompt": self.prompt, "event": event.as_dict()}
+        PromptServer.instance.send_sync(EVENT, message, PromptServer.instance.client_id)
         if isinstance(event, Stopped):
             _stopped.append(event.run)
 
@@ -189,17 +191,12 @@ class RunListener(NodeListener):
         """Cancel, or else the oldest unanswered request."""
         return super().request() or (self.requests.popleft() if self.requests else None)
 
-    def _begin(self, run: str) -> None:
+    def _keep_graph(self) -> None:
         from ..trainer.runfolder import find_run
 
-        self.run = run
-        folder = find_run(runs_folder(), run)
-        if folder is None:
-            logging.warning("Video Trainer: the folder of run %s was not found; its events start at 0.", run)
-            return
-        lines = len(_raw_lines(folder.events))
-        self._index = lines - 2  # the event being sent is the last line
-        (folder.path / "graph.json").write_text(json.dumps(self._graph), encoding="utf-8")
+        folder = find_run(places().runs, self.run)
+        if folder is not None:
+            (folder.path / "graph.json").write_text(json.dumps(self._graph), encoding="utf-8")
 
 
 def _left(seconds: float | None) -> str:
@@ -220,7 +217,10 @@ def stopped_runs() -> int:
 
 @contextmanager
 def computing(listener: NodeListener) -> Iterator[None]:
-    """The card to ourselves and autograd usable; a run inside is the active one, and its cancel becomes ComfyUI's interrupt."""
+    """The card to ourselves, outside inference mode; a training run inside is the active one and has autograd on.
+
+    A cancel inside becomes ComfyUI's interrupt.
+    """
     import torch
 
     global _active
@@ -228,7 +228,7 @@ def computing(listener: NodeListener) -> Iterator[None]:
     comfy.model_management.soft_empty_cache()
     _active = listener if isinstance(listener, RunListener) else None
     try:
-        with torch.inference_mode(False), torch.enable_grad():
+        with torch.inference_mode(False), torch.set_grad_enabled(_active is not None):
             yield
     except Interrupted:
         comfy.model_management.throw_exception_if_processing_interrupted()
@@ -250,40 +250,37 @@ def register_routes() -> None:
 
 
 async def _get_events(request: web.Request) -> web.Response:
-    after = request.query.get("after", "-1")
-    if not after.lstrip("-").isdecimal():
-        return web.json_response({"error": f"after: '{after}' is not a number"}, status=400)
-    answer = await PromptServer.instance.loop.run_in_executor(None, read_log, request.match_info["run"], int(after))
+    try:
+        after = max(int(request.query.get("after", "-1")), -1)
+    except ValueError:
+        return web.json_response({"error": "after must be a whole number"}, status=400)
+    answer = await PromptServer.instance.loop.run_in_executor(None, read_log, request.match_info["run"], after)
     if answer is None:
         return web.json_response({"error": "there is no such run"}, status=404)
     return web.json_response(answer)
 
 
 def read_log(run: str, after: int) -> dict[str, Any] | None:
-    """Events of a run whose line number is above `after`, and its folder's name below output; None for an unknown run."""
+    """Events of a run whose line number is above `after`, and its folder below output; None for an unknown run."""
     from ..trainer.runfolder import find_run
 
-    folder = None if set(run) & set("/\\:\0") or run.startswith(".") else find_run(runs_folder(), run)
+    folder = find_run(places().runs, run)
     if folder is None:
         return None
+    lines = folder.events.read_bytes().splitlines() if folder.events.exists() else []
     events = []
-    for index, line in enumerate(_raw_lines(folder.events)):
-        if index > after:
-            try:
-                events.append({**json.loads(line), "index": index})
-            except json.JSONDecodeError:
-                continue  # a line half written when the machine died
+    for index, line in enumerate(lines[after + 1 :], start=after + 1):
+        try:
+            events.append({**json.loads(line), "index": index})
+        except json.JSONDecodeError:
+            continue  # a line half written when the machine died
     return {"events": events, "folder": folder.path.relative_to(folder_paths.get_output_directory()).as_posix()}
-
-
-def _raw_lines(file: Path) -> list[bytes]:
-    return file.read_bytes().split(b"\n")[:-1] if file.exists() else []
 
 
 async def _get_active(_: web.Request) -> web.Response:
     active = _active
-    found = (active.run, active.node, active.prompt) if active else (None, None, None)
-    return web.json_response(dict(zip(("run", "node", "prompt"), found, strict=True)))
+    found = (active.run or None, active.node, active.prompt, active.workflow) if active else (None,) * 4
+    return web.json_response(dict(zip(("run", "node", "prompt", "workflow"), found, strict=True)))
 
 
 async def _post_request(request: web.Request) -> web.Response:

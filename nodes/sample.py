@@ -16,7 +16,7 @@ LARGEST_SEED = 2**53 - 1
 
 
 def _size(id: str, label: str, text: str, largest: int) -> io.Input:
-    return io.Int.Input(id, display_name=label, default=0, min=0, max=largest, tooltip=f"{text} 0 uses the model's own.")
+    return io.Int.Input(id, display_name=label, optional=True, default=0, min=0, max=largest, tooltip=f"{text} 0 uses the model's own.")
 
 
 class SampleVideo(io.ComfyNode):
@@ -39,21 +39,21 @@ class SampleVideo(io.ComfyNode):
                 _size("frames", "Frames", "Length of the video in frames.", 2048),
                 _size("height", "Height", "Height of the video in px.", 8192),
                 _size("width", "Width", "Width of the video in px.", 8192),
-                io.Int.Input("steps", display_name="Steps", default=20, min=1, max=1000, tooltip="Denoising steps."),
+                io.Int.Input("steps", display_name="Steps", optional=True, default=20, min=1, max=1000, tooltip="Denoising steps."),
                 io.Float.Input(
-                    "guidance", display_name="Guidance", default=0.0, min=0.0, max=30.0, step=0.1,
+                    "guidance", display_name="Guidance", optional=True, default=0.0, min=0.0, max=30.0, step=0.1,
                     tooltip="Strength of classifier-free guidance. 0 uses the model's own.",
                 ),
                 io.Float.Input(
-                    "shift", display_name="Shift", default=0.0, min=0.0, max=100.0, step=0.1, advanced=True,
+                    "shift", display_name="Shift", optional=True, default=0.0, min=0.0, max=100.0, step=0.1, advanced=True,
                     tooltip="Shift of the sampling noise levels. 0 uses the model's own.",
                 ),
                 io.Int.Input(
-                    "seed", display_name="Seed", default=0, min=0, max=LARGEST_SEED, control_after_generate=False,
+                    "seed", display_name="Seed", optional=True, default=0, min=0, max=LARGEST_SEED, control_after_generate=False,
                     tooltip="Seed of the starting noise: the same seed gives the same video.",
                 ),
                 io.Float.Input(
-                    "strength", display_name="LoRA strength", default=1.0, min=-10.0, max=10.0, step=0.05,
+                    "strength", display_name="LoRA strength", optional=True, default=1.0, min=-10.0, max=10.0, step=0.05,
                     tooltip="How much of the LoRA is applied; 0 is the plain model.",
                 ),
             ],
@@ -69,7 +69,7 @@ class SampleVideo(io.ComfyNode):
 
         spec = open_model(model.folder).spec
         own = dict(zip(("frames", "height", "width"), spec.default_bucket, strict=True))
-        request = SampleRequest(**{name: value or own.get(name, value) for name, value in values.items()})
+        request = SampleRequest(**{**values, **{name: values.get(name) or size for name, size in own.items()}})
         listener = host.NodeListener()
         with host.computing(listener):
             frames = VideoSampler(model.folder, host.compute(), lora.file if lora else None, strength, listener)(request)
@@ -104,4 +104,4 @@ class EncodePrompt(io.ComfyNode):
 
         with host.computing(host.NodeListener()):
             embedding = encode_prompt(model.folder, text, host.compute())
-        return io.NodeOutput([[embedding.detach(), {}]])
+        return io.NodeOutput([[embedding, {}]])

@@ -103,7 +103,7 @@ class TrainVideoModel(io.ComfyNode):
         given = {name: part for name, part in linked.items() if part is not None}
         job = TrainingJob.parse({"model": model.settings, "dataset": dataset, **parts, **given})
         job = job.model_copy(update={"compute": host.compute(job.compute)})
-        listener = host.RunListener({"prompt": cls.hidden.prompt, **(cls.hidden.extra_pnginfo or {})})
+        listener = host.RunListener(cls.hidden.prompt, cls.hidden.extra_pnginfo)
         with host.computing(listener):
             result = run(job, host.places(), listener)
         video = InputImpl.VideoFromFile(str(result.samples[-1])) if result.samples else ExecutionBlocker(None)

@@ -1,0 +1,81 @@
+"""One ComfyUI for all host tests, and a small model and clips for it to train on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.host.comfy_server import Client, ComfyServer
+from tests.tiny_wan import write_tiny_wan
+
+CLIPS, FRAMES, SIZE = 3, 9, 32
+# A pack that answers with the names of the modules loaded in the server, so that tests can see what we imported.
+PROBE = '''
+import sys
+from aiohttp import web
+from server import PromptServer
+
+@PromptServer.instance.routes.get("/test_probe/modules")
+async def modules(_):
+    return web.json_response(sorted(sys.modules))
+
+NODE_CLASS_MAPPINGS = {}
+'''
+
+
+@pytest.fixture(scope="session")
+def server(comfyui: Path, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComfyServer]:
+    folder = tmp_path_factory.mktemp("comfyui")
+    (folder / "custom_nodes").mkdir()
+    (folder / "custom_nodes" / "test_probe.py").write_text(PROBE, encoding="utf-8")
+    write_tiny_wan(folder / "models/diffusers/tiny")
+    write_clips(folder / "input/clips")
+    running = ComfyServer(comfyui, root, folder)
+    try:
+        running.wait_until_up()
+        running.get("/object_info")
+        running.get("/video_trainer/runs/none-00000000/events")
+        running.modules = running.get("/test_probe/modules")[1]
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture
+def client(server: ComfyServer) -> Iterator[Client]:
+    connected = server.client()
+    yield connected
+    connected.close()
+
+
+def write_clips(folder: Path) -> None:
+    """A few captioned clips of moving noise."""
+    import torch
+
+    from trainer.video import write_mp4
+
+    for index in range(CLIPS):
+        noise = torch.randint(0, 256, (1, SIZE, SIZE, 3), generator=torch.Generator().manual_seed(index), dtype=torch.uint8)
+        write_mp4(torch.cat([noise.roll(frame, dims=2) for frame in range(FRAMES)]), folder / f"{index}.mp4", 16)
+        (folder / f"{index}.txt").write_text(f"pattern {index} moving", encoding="utf-8")
+
+
+def training_graph(name: str, steps: int, **train: Any) -> dict[str, Any]:
+    """Tiny model and clips -> Train, in the form that /prompt takes."""
+    settings = {"name": name, "steps": steps, "save_every": 1000, **train}
+    return {
+        "model": {"class_type": "VideoTrainerLoadModel", "inputs": {"source": "tiny", "path": ""}},
+        "clips": {"class_type": "VideoTrainerVideoFolder", "inputs": {"folder": "clips"}},
+        "buckets": {"class_type": "VideoTrainerFrameBuckets", "inputs": {"dataset": ["clips", 0], "sizes": f"{FRAMES}x{SIZE}x{SIZE}"}},
+        "lora": {"class_type": "VideoTrainerLoRASettings", "inputs": {"rank": 2, "continue_from": "none"}},
+        "samples": {"class_type": "VideoTrainerSamplePrompts", "inputs": {"prompts": "a pattern", "every": 1000, "steps": 2}},
+        "train": {
+            "class_type": "VideoTrainerTrain",
+            "inputs": {
+                "model": ["model", 0], "dataset": ["buckets", 0], "adapter": ["lora", 0], "samples": ["samples", 0], **settings,
+            },
+        },
+    }  # fmt: skip

@@ -1,0 +1,95 @@
+"""What ComfyUI lists: every node, described, and cheap to load."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.host.comfy_server import PACK_NAME, ComfyServer
+
+pytestmark = pytest.mark.host
+
+NODES = {
+    "VideoTrainerDemoModel": "1 Model",
+    "VideoTrainerLoadModel": "1 Model",
+    "VideoTrainerDemoClips": "2 Dataset",
+    "VideoTrainerVideoFolder": "2 Dataset",
+    "VideoTrainerFrameBuckets": "2 Dataset",
+    "VideoTrainerFramePackWindows": "2 Dataset",
+    "VideoTrainerLoRASettings": "3 Method",
+    "VideoTrainerOptimizer": "3 Method",
+    "VideoTrainerSamplePrompts": "3 Method",
+    "VideoTrainerTrain": "4 Train",
+    "VideoTrainerSampleVideo": "5 Use",
+    "VideoTrainerEncodePrompt": "5 Use",
+}
+WIDGETS = {"INT", "FLOAT", "STRING", "BOOLEAN", "COMBO"}
+MOST_UNFOLDED = 8
+LONGEST_START = 0.5  # seconds; 0.1 on an idle machine, where 0.3 is the aim
+HEAVY = {"diffusers", "peft", "accelerate"}
+
+
+@pytest.fixture(scope="module")
+def listed(server: ComfyServer) -> dict[str, Any]:
+    everything = server.get("/object_info")[1]
+    return {name: about for name, about in everything.items() if name.startswith("VideoTrainer")}
+
+
+def inputs(about: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for kind in ("required", "optional"):
+        for name, (type, options) in about["input"].get(kind, {}).items():
+            yield name, type, options
+
+
+def test_every_node_is_listed_in_its_category(listed: dict[str, Any]) -> None:
+    assert {name: about["category"] for name, about in listed.items()} == {name: f"Video Trainer/{part}" for name, part in NODES.items()}
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_everything_is_described(listed: dict[str, Any], node: str) -> None:
+    about = listed[node]
+    assert about["description"] and about["display_name"] != node
+    assert [name for name, _, options in inputs(about) if not options.get("tooltip")] == []
+    assert len(about["output_tooltips"]) == len(about["output"]) and all(about["output_tooltips"])
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_few_widgets_are_unfolded(listed: dict[str, Any], node: str) -> None:
+    shown = [name for name, type, options in inputs(listed[node]) if type in WIDGETS and not options.get("advanced")]
+    assert len(shown) <= MOST_UNFOLDED, shown
+
+
+def test_seeds_stay_as_they_are(listed: dict[str, Any]) -> None:
+    seeds = [options for about in listed.values() for name, _, options in inputs(about) if name == "seed"]
+    assert seeds and all(options["control_after_generate"] is False for options in seeds)
+
+
+def test_only_model_and_dataset_are_required_for_training(listed: dict[str, Any]) -> None:
+    assert list(listed["VideoTrainerTrain"]["input"]["required"]) == ["model", "dataset"]
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_help_is_served(server: ComfyServer, root: Path, node: str) -> None:
+    status, text = server.get(f"/extensions/{PACK_NAME}/docs/{node}.md")
+    assert status == 200 and text == (root / f"web/docs/{node}.md").read_bytes()
+
+
+def test_help_names_every_input(listed: dict[str, Any], root: Path) -> None:
+    missing = []
+    for node, about in listed.items():
+        text = (root / f"web/docs/{node}.md").read_text(encoding="utf-8")
+        missing += [f"{node}: {options['display_name']}" for _, _, options in inputs(about) if f"**{options['display_name']}**" not in text]
+    assert missing == []
+
+
+def test_loading_is_quick_and_imports_nothing_heavy(server: ComfyServer) -> None:
+    found = re.search(rf"([\d.]+) seconds( \(IMPORT FAILED\))?: \S+{re.escape(PACK_NAME)}", server.log)
+    assert found is not None and not found[2]
+    assert float(found[1]) <= LONGEST_START
+    ours = [name for name in server.modules if ".trainer.job" in name]
+    assert ours, "the pack is loaded"
+    assert HEAVY.isdisjoint(server.modules)
