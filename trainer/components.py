@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING
 
-from .data.prepare import Encoders
-
 if TYPE_CHECKING:
     from torch import nn
 
@@ -45,11 +43,6 @@ class Components:
             self._text_encoder = self.family.load_text_encoder(self.compute.dtype)
         self._text_encoder.module.to(self.compute.device)
         return self._text_encoder
-
-    def encoders(self) -> Encoders:
-        """What preparing a dataset needs of the model."""
-        compute = self.compute
-        return Encoders(self.vae, self.text_encoder, compute.device, self.family.vae_dtype, compute.dtype)
 
     def park_vae(self) -> None:
         """Moves the VAE to the host, if it is loaded."""

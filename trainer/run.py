@@ -81,7 +81,7 @@ def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> R
     compute = Compute(job.compute)
     family = open_model(find_model(job.model.source, places.models, places.downloads), job.model.family)
     components = Components(family, compute, log)
-    dataset = prepare_dataset(job.dataset, job.captions, family, places.cache, components.encoders(), log, _sample_texts(job))
+    dataset = prepare_dataset(job.dataset, job.captions, family, places.cache, components, log)
 
     run_folder, reason = open_run(job, dataset.fingerprint, places.runs)
     log.bind(run_folder.events, run_folder.id)
@@ -94,7 +94,9 @@ def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> R
     run_folder.write_job(job)
 
     requests = sample_requests(job, family, dataset)
-    sampler = Sampler(dataset.items, job.schedule, job.dataset.windows)
+    for text in {text for request in requests for text in (request.prompt, request.negative)}:
+        dataset.add_text(text)
+    sampler = Sampler(dataset, job.schedule.batch_size, job.schedule.accumulation, job.schedule.seed)
     components.drop_text_encoder()
     components.park_vae()
     dataset.report.describe(sampler)
@@ -121,16 +123,12 @@ def sample_requests(job: TrainingJob, family: ModelFamily, dataset: Dataset) -> 
     captions = list(dict.fromkeys(item.caption for item in dataset.items))[:2]
     requests = []
     for prompt in settings.prompts or [SamplePrompt(prompt=caption) for caption in captions]:
-        size = prompt.size or dataset.items[0].size
+        size = prompt.size or dataset.sample_size
         request = SampleRequest(
             prompt.prompt, size.frames, size.height, size.width, prompt.negative, settings.steps, settings.guidance, settings.shift, prompt.seed
         )
         requests.append(request.checked(family.spec))
     return requests
-
-
-def _sample_texts(job: TrainingJob) -> list[str]:
-    return [text for prompt in job.samples.prompts for text in (prompt.prompt, prompt.negative)]
 
 
 def _attach(job: TrainingJob, family: ModelFamily, components: Components, log: EventLog) -> Lora:

@@ -40,7 +40,7 @@ class FlowMatching:
 
     def collect(self, step: int) -> list[MicroBatch]:
         """The micro-batches of optimizer step `step` (1-based)."""
-        return [self._micro_batch(examples) for examples in self.sampler.plan(step - 1).micro_batches]
+        return [self._micro_batch(examples) for examples in self.sampler.plan(step).micro_batches]
 
     def loss(self, transformer: nn.Module, batch: MicroBatch) -> Tensor:
         """Mean squared error of the velocity for each example, [B] float32."""
