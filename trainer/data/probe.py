@@ -54,8 +54,10 @@ def probe(path: Path) -> Probe:
 
 def video_stream(container: InputContainer) -> VideoStream:
     """The container's video stream, never its cover picture; raises UnusableClip if there is none or no decoder for it."""
+    from av.video.stream import VideoStream
+
     stream = container.streams.best("video")
-    if stream is None:
+    if not isinstance(stream, VideoStream):
         raise UnusableClip("has no video stream")
     if stream.codec_context is None:
         raise UnusableClip("its codec has no decoder here; convert it to H.264")
@@ -68,18 +70,17 @@ def _probe(container: InputContainer) -> Probe:
     packets = [packet for packet in container.demux(stream) if packet.size and not packet.is_discard]
     if not packets:
         raise UnusableClip("has no video frames")
-    tick = stream.time_base
-    stamps = [(packet.pts if packet.pts is not None else packet.dts, packet.duration or 0) for packet in packets]
-    codec = stream.codec_context.name
-    by_order = container.format.name == "avi" or any(pts is None for pts, _ in stamps)
-    frame = _first_frame(container, stream, codec)
-    if any(pts is None for pts, _ in stamps):
-        stamps = [(index, 1) for index in range(len(stamps))]
-        tick = 1 / Fraction(stream.average_rate or stream.guessed_rate or 25)
+    rates = [Fraction(rate) for rate in (stream.average_rate, stream.guessed_rate, stream.base_rate) if rate]
+    tick = stream.time_base or 1 / (rates or [Fraction(25)])[0]
+    stamps = [(packet.pts, packet.duration or 0) for packet in packets if packet.pts is not None]
+    by_order = container.format.name == "avi" or len(stamps) < len(packets)  # AVI stores decoding times only
+    if len(stamps) < len(packets):
+        stamps, tick = [(index, 1) for index in range(len(packets))], 1 / (rates or [Fraction(25)])[0]
     stamps.sort()
     ticks = tuple(pts for pts, _ in stamps)
-    rates = [Fraction(rate) for rate in (stream.average_rate, stream.guessed_rate, stream.base_rate) if rate]
     times, end = _timeline(ticks, stamps[-1][1], tick, rates)
+    codec = stream.codec_context.name
+    frame = _first_frame(container, stream, codec)
     rotation = round(frame.rotation / 90) * 90 % 360
     height, width = _display_size(frame, stream.sample_aspect_ratio, rotation)
     return Probe(ticks, times, end, height, width, rotation, colour_of(frame), codec, by_order)
@@ -92,7 +93,7 @@ def _timeline(ticks: tuple[int, ...], last: int, tick: Fraction, rates: list[Fra
     if rate is not None and (len(times) > 1 or not last):
         return tuple(index / rate for index in range(len(times))), len(times) / rate
     gaps = [after - before for before, after in pairwise(times)]
-    return times, times[-1] + (last * tick or (median(gaps) if gaps else Fraction(1, 25)))
+    return times, max(times) + (last * tick or (median(gaps) if gaps else Fraction(1, 25)))
 
 
 def _first_frame(container: InputContainer, stream: VideoStream, codec: str) -> VideoFrame:

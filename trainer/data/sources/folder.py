@@ -59,15 +59,17 @@ def scan_folders(folders: Sequence[VideoFolder]) -> Scan:
     problems = [problem for n, folder in enumerate(folders) if (problem := _check(folder, f"dataset.folders.{n}.folder"))]
     if problems:
         raise UserError(problems)
-    scan, taken = Scan(), dict[str, str]()
+    scan, taken = Scan(), set[str]()
     for folder in folders:
         root = folder_path(folder.folder)
         again = 0
         for path, sidecar in _pairs(root, folder.subfolders, scan):
             real = os.path.normcase(os.path.realpath(path))
-            again += real in taken
-            if taken.setdefault(real, str(path)) == str(path):
-                scan.clips.append(_record(root, path, sidecar, folder, scan))
+            if real in taken:
+                again += 1
+                continue
+            taken.add(real)
+            scan.clips.append(_record(root, path, sidecar, folder, scan))
         if again:
             scan.notices.append(Problem(str(root), f"{again} clips are listed twice and taken once.", "Repeats weighs a folder more."))
     return scan

@@ -1,0 +1,144 @@
+"""What the sampler promises: nothing dropped, sizes never mixed, the same examples however the batch is split."""
+
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from trainer.data.dataset import Item
+from trainer.data.sampler import Example, Sampler, StepPlan
+from trainer.job import Bucket, WindowSettings
+
+SIZES = [Bucket(frames=17, height=48, width=64), Bucket(frames=17, height=64, width=48), Bucket(frames=9, height=48, width=64)]
+
+
+def make(
+    per_size: tuple[int, ...],
+    batch: int,
+    accumulation: int,
+    windows: tuple[int, ...] = (1,),
+    repeats: int = 1,
+    seed: int = 5,
+    **settings: object,
+) -> Sampler:
+    """A sampler over `per_size` clips of each size, their window counts going round `windows`."""
+    items = [
+        Item(f"{size}-{n}", Path("x.mp4"), "", SIZES[size], windows[(size + n) % len(windows)], repeats, f"{size}-{n}")
+        for size, count in enumerate(per_size)
+        for n in range(count)
+    ]
+    window = WindowSettings(size=9, **settings) if windows != (1,) else None
+    return Sampler(SimpleNamespace(items=items, windows=window), batch, accumulation, seed)
+
+
+def epoch(sampler: Sampler, number: int = 0) -> list[StepPlan]:
+    first = number * sampler.steps_per_epoch + 1
+    return [sampler.plan(step) for step in range(first, first + sampler.steps_per_epoch)]
+
+
+def identity(example: Example) -> tuple[str, int, int, int]:
+    return example.item.name, example.window, example.position, example.epoch
+
+
+SPLITS = [((7,), 4, 1), ((7, 3, 1), 4, 1), ((1, 1, 1), 2, 2), ((5, 4, 3), 2, 3), ((2,), 8, 1), ((9, 9), 3, 1)]
+
+
+@pytest.mark.parametrize(("per_size", "batch", "accumulation"), SPLITS)
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_an_epoch_sees_every_visit_once_and_with_equal_weight(
+    per_size: tuple[int, ...], batch: int, accumulation: int, repeats: int
+) -> None:
+    sampler = make(per_size, batch, accumulation, repeats=repeats)
+    for number in (0, 1):
+        plans = epoch(sampler, number)
+        assert {plan.epoch for plan in plans} == {number}
+        seen = Counter(example.item.name for plan in plans for example in plan.examples)
+        assert set(seen.values()) == {repeats} and len(seen) == sum(per_size)
+        positions = sorted(example.position for plan in plans for example in plan.examples)
+        assert positions == list(range(sum(per_size) * repeats))
+        assert len({example.weight for plan in plans for example in plan.examples}) == 1
+        assert all(plan.weight == pytest.approx(1) for plan in plans if len(plan.examples) == sampler.group)
+        assert sum(len(plan.examples) < sampler.group for plan in plans) <= 1
+
+
+@pytest.mark.parametrize(("per_size", "batch", "accumulation"), SPLITS)
+def test_micro_batches_hold_one_size_and_no_more_than_the_batch(per_size: tuple[int, ...], batch: int, accumulation: int) -> None:
+    for plan in epoch(make(per_size, batch, accumulation, windows=(3, 5))):
+        for micro in plan.micro_batches:
+            assert len({example.item.size for example in micro}) == 1
+            assert 1 <= len(micro) <= batch
+
+
+@pytest.mark.parametrize("settings", [{}, {"grouping": "independent"}, {"per_clip": 2}, {"grouping": "independent", "per_clip": 2}])
+@pytest.mark.parametrize("windows", [(1,), (3, 5, 1)])
+def test_the_split_into_batches_does_not_change_a_step(windows: tuple[int, ...], settings: dict) -> None:
+    plans = [epoch(make((5, 3, 2), batch, 4 // batch, windows=windows, **settings), 1) for batch in (1, 2, 4)]
+    for one, two, four in zip(*plans, strict=True):
+        weights = [{identity(example): example.weight for example in plan.examples} for plan in (one, two, four)]
+        assert weights[0] == weights[1] == weights[2]
+
+
+def test_any_step_can_be_asked_for_at_any_time() -> None:
+    first = make((5, 3, 2), 2, 1, windows=(3, 5), per_clip=2)
+    trail = [first.plan(step) for step in range(1, 40)]
+    assert trail[25] == make((5, 3, 2), 2, 1, windows=(3, 5), per_clip=2).plan(26)
+    assert trail[3] == first.plan(4)
+
+
+def test_order_depends_on_seed_and_epoch() -> None:
+    def order(sampler: Sampler, number: int) -> list[int]:
+        return [example.position for plan in epoch(sampler, number) for example in plan.examples]
+
+    sampler = make((20,), 1, 1)
+    assert len({tuple(order(sampler, number)) for number in range(5)}) == 5
+    assert order(sampler, 0) != order(make((20,), 1, 1, seed=6), 0)
+
+
+def test_full_groups_hold_one_size_where_they_can() -> None:
+    plans = epoch(make((8, 8), 4, 1))
+    assert [len(plan.micro_batches) for plan in plans] == [1] * 4
+
+
+def test_seven_clips_of_seven_sizes_all_train() -> None:
+    sizes = [Bucket(frames=17, height=16 * n, width=64) for n in range(1, 8)]
+    items = [Item(str(size), Path("x"), "", size, 1, 1, str(size)) for size in sizes]
+    sampler = Sampler(SimpleNamespace(items=items, windows=None), 4, 1, 0)
+    plans = epoch(sampler)
+    assert sampler.steps_per_epoch == 2 and sum(len(plan.examples) for plan in plans) == 7
+    assert sampler.effective_batch == "4 clips"
+
+
+def test_windows_in_one_step_share_their_clips_weight() -> None:
+    sampler = make((4,), 2, 2, windows=(17, 5))
+    assert sampler.effective_batch == "4 clips × 5 to 17 windows" and sampler.steps_per_epoch == 1
+    (plan,) = epoch(sampler)
+    assert len(plan.examples) == 2 * (17 + 5) and plan.weight == pytest.approx(1)
+    for name in {example.item.name for example in plan.examples}:
+        mine = [example for example in plan.examples if example.item.name == name]
+        assert sorted(example.window for example in mine) == list(range(mine[0].item.windows))
+        assert sum(example.weight for example in mine) == pytest.approx(1 / 4)
+    assert make((4,), 1, 4, windows=(17,)).effective_batch == "4 clips × 17 windows"
+
+
+def test_drawn_windows_are_distinct_and_change_between_visits() -> None:
+    sampler = make((3,), 1, 1, windows=(9,), per_clip=3)
+    assert sampler.effective_batch == "1 clip × 3 windows"
+    drawn = set()
+    for number in range(4):
+        for plan in epoch(sampler, number):
+            windows = [example.window for example in plan.examples]
+            assert len(set(windows)) == 3 and windows == sorted(windows)
+            assert plan.weight == pytest.approx(1)
+            drawn.add(tuple(windows))
+    assert len(drawn) > 4
+
+
+def test_independent_windows_weigh_one_in_the_mean_and_clips_the_same() -> None:
+    sampler = make((3,), 1, 1, windows=(17, 5, 2), grouping="independent")
+    assert sampler.steps_per_epoch == 24 and sampler.effective_batch == "1 window"
+    examples = [example for plan in epoch(sampler) for example in plan.examples]
+    assert len({identity(example) for example in examples}) == 24
+    assert sum(example.weight for example in examples) / 24 == pytest.approx(1)
+    per_clip = [sum(example.weight for example in examples if example.position == position) for position in range(3)]
+    assert per_clip == pytest.approx([8.0] * 3)
