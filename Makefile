@@ -64,8 +64,7 @@ $(VENV)/tools: tests/requirements.txt $(VENV)/pack
 	$(PIP) install -qq -r tests/requirements.txt -c $(VENV)/torch.txt
 	touch $@
 
-# ComfyUI's own needs, without torch (there already) and torchaudio (not needed, and not there for every torch).
+# ComfyUI's own needs; the constraint keeps the torch that is there.
 $(VENV)/comfyui: $(COMFYUI_REQUIREMENTS) $(VENV)/pack
-	grep -vE '^torch(vision|audio)?([^a-z]|$$)' "$(COMFYUI_PATH)/requirements.txt" > $(VENV)/comfyui.txt
-	$(PIP) install -qq -r $(VENV)/comfyui.txt -r requirements.txt -c $(VENV)/torch.txt
+	$(PIP) install -qq -r "$(COMFYUI_PATH)/requirements.txt" -r requirements.txt -c $(VENV)/torch.txt
 	touch $@

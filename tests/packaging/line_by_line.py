@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -100,11 +99,10 @@ class Environment:
             raise RuntimeError(f"pip {' '.join(map(str, words))}: {text[-2000:]}")
 
     def create(self, extra: tuple[str, ...]) -> None:
-        """Makes the venv: torch, ComfyUI's requirements (torchaudio is left out: ComfyUI starts without it), then `extra`."""
+        """Makes the venv: torch, then ComfyUI's requirements together with `extra`."""
         subprocess.run([sys.executable, "-m", "venv", self.folder / "venv"], check=True)
         self.pip("install", *os.environ.get("TORCH", "torch torchvision").split())
-        lines = [line for line in requirement_lines(self.comfyui / "requirements.txt") if not re.match(r"torch(vision|audio)?\b", line)]
-        self.pip("install", *lines, *extra)
+        self.pip("install", "-r", self.comfyui / "requirements.txt", *extra)
 
     def packages(self) -> dict[str, str]:
         _, text = self.run("-m", "pip", "list", "--format=freeze")
