@@ -2,11 +2,13 @@
 
 import { app } from "../../scripts/app.js";
 import { api } from "../../scripts/api.js";
+import { addFold } from "./advanced_fold.mjs";
 import { Monitor } from "./monitor.mjs";
 import { TRAIN_NODE, nodeType } from "./node_lookup.mjs";
 import { RunBindings, runOf } from "./run_binding.mjs";
 import { RunStore } from "./run_store.mjs";
 
+const OURS = "VideoTrainer";
 const WIDGET = "monitor";
 const MIN_HEIGHT = 420;
 const FIRST_SIZE = { width: 480, monitor: 560 };
@@ -144,6 +146,8 @@ app.registerExtension({
     await askActive();
   },
   nodeCreated(node) {
+    if (!String(nodeType(node)).startsWith(OURS)) return;
+    addFold(node, () => Boolean(app.extensionManager?.setting?.get("Comfy.Node.AlwaysShowAdvancedWidgets")));
     if (nodeType(node) === TRAIN_NODE) addMonitor(node);
   },
   afterConfigureGraph() {
