@@ -1,5 +1,6 @@
 """Probing and decoding real files: counts, times, rotation, colour, containers, faults."""
 
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,7 +16,11 @@ from trainer.data.sources.record import UnusableClip
 
 
 def decode(path: Path, wanted: list[int], height: int = 48, width: int = 64) -> torch.Tensor:
-    return decode_frames(path, probe(path), wanted, height, width, lambda: None)
+    return everything(decode_frames(path, probe(path), wanted, height, width, lambda: None))
+
+
+def everything(frames: Iterator[np.ndarray]) -> torch.Tensor:
+    return torch.from_numpy(np.stack(list(frames)))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +149,7 @@ def test_stream_that_breaks_off_is_unusable(tmp_path: Path) -> None:
     clip = probe(path)
     write_clip(path, 5)
     with pytest.raises(UnusableClip, match="after frame 5 of 17"):
-        decode_frames(path, clip, list(range(17)), 48, 64, lambda: None)
+        everything(decode_frames(path, clip, list(range(17)), 48, 64, lambda: None))
 
 
 def test_sound_does_not_lose_the_clip(tmp_path: Path) -> None:
@@ -162,3 +167,20 @@ def test_sound_does_not_lose_the_clip(tmp_path: Path) -> None:
             container.mux(sound.encode(samples))
         container.mux(video.encode(None))
     assert [index_of(frame) for frame in decode(path, [0, 4])] == [0, 4]
+
+
+def test_only_the_needed_part_of_a_clip_is_decoded(tmp_path: Path) -> None:
+    path = write_clip(tmp_path / "long.mp4", 200)
+    decoded = []
+    frames = everything(decode_frames(path, probe(path), [0, 3], 48, 64, lambda: decoded.append(1)))
+    assert len(frames) == 2 and len(decoded) == 4
+
+
+def test_one_missing_frame_shows_the_one_before_and_more_are_a_fault(tmp_path: Path) -> None:
+    path = write_clip(tmp_path / "a.mp4", 17)
+    clip = probe(path)
+    write_clip(path, 16)
+    assert index_of(everything(decode_frames(path, clip, list(range(17)), 48, 64, lambda: None))[16]) == 15
+    write_clip(path, 15)
+    with pytest.raises(UnusableClip, match="after frame 15 of 17"):
+        everything(decode_frames(path, clip, list(range(17)), 48, 64, lambda: None))

@@ -102,3 +102,16 @@ def test_a_folder_linked_into_itself_ends(tmp_path: Path) -> None:
     touch(tmp_path, "sub/a.mp4")
     (tmp_path / "sub" / "loop").symlink_to(tmp_path, target_is_directory=True)
     assert names(tmp_path) == ["sub/a.mp4"]
+
+
+def test_relative_folder_gives_absolute_clips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    touch(tmp_path, "x/a.mp4")
+    monkeypatch.chdir(tmp_path)
+    assert scan_folders([VideoFolder(folder="x")]).clips[0].path == tmp_path / "x" / "a.mp4"
+
+
+def test_unreadable_caption_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    touch(tmp_path, "a.mp4", "a.txt")
+    monkeypatch.setattr(Path, "read_bytes", lambda self: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+    scan = scan_folders([VideoFolder(folder=str(tmp_path))])
+    assert scan.clips[0].origin == "none" and "Permission denied" in str(scan.notices[0])

@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -237,7 +239,7 @@ def test_clip_that_breaks_off_while_decoding_is_skipped(setup: Setup, monkeypatc
 
     decode = clips.decode_frames
 
-    def broken(path: Path, *rest: object) -> torch.Tensor:
+    def broken(path: Path, *rest: object) -> Iterator[np.ndarray]:
         if path.name == "a.mp4":
             raise UnusableClip("decoding fails after frame 3 of 17")
         return decode(path, *rest)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ..events import EventLog, Phase
 from .cache import CACHE_FORMAT, TensorCache
@@ -81,15 +84,20 @@ class ClipCache:
 
         size, compute = plan.example, self._encoders.compute
         frames = decode_frames(plan.record.path, plan.probe, plan.indices, size.height, size.width, self._log.check)
+        recent: deque[np.ndarray] = deque(maxlen=size.frames)  # no more of the clip is held than one window
+        windows = {start + size.frames - 1: number for number, start in enumerate(plan.starts)}  # by last frame
         tensors = {}
-        for number, start in enumerate(plan.starts):
+        for place, frame in enumerate(frames):
+            recent.append(frame)
+            if place not in windows:
+                continue
             self._log.check()
             with torch.no_grad():
-                encoded = self._family.encode_video(vae, frames[start : start + size.frames].to(compute.device))
+                encoded = self._family.encode_video(vae, torch.from_numpy(np.stack(recent)).to(compute.device))
             for name, tensor in encoded.items():
                 if not tensor.isfinite().all():
                     raise UnusableClip(f"the VAE gives values that are not finite in {compute.dtype}; use another precision")
-                tensors[window_prefix(number) + name] = tensor.cpu()
+                tensors[window_prefix(windows[place]) + name] = tensor.cpu()
         return tensors
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,6 @@ from .probe import Probe, video_stream
 from .sources.record import UnusableClip
 
 if TYPE_CHECKING:
-    import torch
     from av.container import InputContainer
     from av.video.frame import VideoFrame
 
@@ -21,40 +21,66 @@ DECODER_FORMAT = 1  # raised whenever the same file and settings would give othe
 _TOLERATED = 0.02  # share of wanted frames that may be missing inside a clip; they show the frame before
 
 
-def decode_frames(path: Path, probe: Probe, wanted: Sequence[int], height: int, width: int, check: Callable[[], None]) -> torch.Tensor:
-    """Frames `wanted` (ascending source indices, repeats allowed) as [F, height, width, 3] uint8.
+def decode_frames(
+    path: Path, probe: Probe, wanted: Sequence[int], height: int, width: int, check: Callable[[], None]
+) -> Iterator[np.ndarray]:
+    """Frames `wanted` (ascending source indices, repeats allowed) one after the other, each [height, width, 3] uint8.
 
     `check` is called for every decoded frame and may raise to stop. Raises UnusableClip if the stream breaks off.
     """
     import av
 
-    frames, filled, missing = np.empty((len(wanted), height, width, 3), np.uint8), 0, set[int]()
-    held: VideoFrame | None = None
-    last = -1
+    tally = _Tally(len(probe.times), set(wanted))
     try:
         with av.open(str(path)) as container:
-            for last, frame in _decoded(container, probe):
-                check()
-                while filled < len(wanted) and wanted[filled] < last:
-                    missing.add(wanted[filled])
-                    frames[filled] = _picture(held or frame, probe, height, width)
-                    filled += 1
-                if filled < len(wanted) and wanted[filled] == last:
-                    picture = _picture(frame, probe, height, width)
-                    while filled < len(wanted) and wanted[filled] == last:
-                        frames[filled] = picture
-                        filled += 1
-                held = frame
-                if filled == len(wanted):
-                    break
-            if held is not None and filled < len(wanted):
-                missing.update(wanted[filled:])
-                frames[filled:] = _picture(held, probe, height, width)
+            yield from _wanted(_decoded(container, probe), wanted, tally, lambda frame: _picture(frame, probe, height, width), check)
     except (av.FFmpegError, OSError) as error:
-        raise UnusableClip(f"decoding fails after frame {last + 1} of {len(probe.times)} ({error})") from error
-    if held is None or len(missing) > max(1, _TOLERATED * len(set(wanted))):
-        raise UnusableClip(f"decoding ends after frame {last + 1} of {len(probe.times)}; {len(missing)} needed frames are missing")
-    return _as_tensor(frames)
+        raise UnusableClip(f"decoding fails after frame {tally.last + 1} of {tally.total} ({error})") from error
+
+
+@dataclass
+class _Tally:
+    """How far decoding came, and which wanted frames never did."""
+
+    total: int
+    wanted: set[int]
+    last: int = -1
+    missing: set[int] = field(default_factory=set)
+
+    def miss(self, index: int) -> None:
+        """Notes a wanted frame that is not there; raises UnusableClip once there are too many."""
+        self.missing.add(index)
+        if self.last < 0 or len(self.missing) > max(1, _TOLERATED * len(self.wanted)):
+            raise UnusableClip(f"decoding breaks off after frame {self.last + 1} of {self.total}")
+
+
+def _wanted(
+    decoded: Iterator[tuple[int, VideoFrame]],
+    wanted: Sequence[int],
+    tally: _Tally,
+    picture: Callable[[VideoFrame], np.ndarray],
+    check: Callable[[], None],
+) -> Iterator[np.ndarray]:
+    """Pictures of the wanted frames; one that is missing shows the frame before it, as a player does."""
+    place, held = 0, None
+    for tally.last, frame in decoded:
+        check()
+        while place < len(wanted) and wanted[place] < tally.last:
+            tally.miss(wanted[place])
+            yield picture(held or frame)
+            place += 1
+        if place < len(wanted) and wanted[place] == tally.last:
+            shown = picture(frame)
+            while place < len(wanted) and wanted[place] == tally.last:
+                yield shown
+                place += 1
+        held = frame
+        if place == len(wanted):
+            return
+    for index in wanted[place:]:
+        tally.miss(index)
+        assert held is not None  # with nothing decoded, `miss` has raised
+        yield picture(held)
 
 
 def fit(pixels: np.ndarray, display: tuple[int, int], height: int, width: int) -> np.ndarray:
@@ -89,9 +115,3 @@ def _decoded(container: InputContainer, probe: Probe) -> Iterator[tuple[int, Vid
 def _picture(frame: VideoFrame, probe: Probe, height: int, width: int) -> np.ndarray:
     pixels = np.ascontiguousarray(np.rot90(to_rgb(frame, probe.colour), probe.rotation // 90))
     return fit(pixels, (probe.height, probe.width), height, width)
-
-
-def _as_tensor(frames: np.ndarray) -> torch.Tensor:
-    import torch
-
-    return torch.from_numpy(frames)

@@ -56,14 +56,16 @@ class _Teller:
             self.notice(f"{uncaptioned} of {len(kept)} clips have no caption and are trained with the trigger alone or none.")
         if hdr := sum(bool(clip.hdr) for clip in kept):
             self.notice(f"{hdr} of {len(kept)} clips are HDR and are used without tone mapping; their colours will look flat.")
+        if cut := sum(clip.used_frames * 2 < clip.retimed_frames for clip in kept):
+            self.notice(f"{cut} of {len(kept)} clips are used for less than half of their length: their bucket is that much shorter.")
         if enlarged := sum(clip.enlarged for clip in kept):
             self.notice(f"{enlarged} of {len(kept)} clips are smaller than their bucket and are enlarged.")
 
 
 def prepare_dataset(
-    dataset: DatasetSettings, captions: CaptionSettings, family: ModelFamily, cache: Path, encoders: Encoders, log: EventLog, seed: int = 0
+    dataset: DatasetSettings, captions: CaptionSettings, family: ModelFamily, cache: Path, encoders: Encoders, log: EventLog
 ) -> Dataset:
-    """Scans, plans and encodes what is missing. `seed` keys draws made before an encoder; there are none yet.
+    """Scans, plans and encodes what is missing, one clip at a time.
 
     Clips that cannot be used are skipped and reported. Raises UserError if none is left, Interrupted on cancel.
     """

@@ -47,7 +47,9 @@ def probe(path: Path) -> Probe:
         if path.stat().st_size == 0:
             raise UnusableClip("the file is empty")
         with av.open(str(path)) as container:
-            return _probe(container)
+            stamps = _Stamps.of(container)
+        with av.open(str(path)) as container:  # opened anew: not every container seeks back to its start
+            return _probe(container, stamps)
     except (av.FFmpegError, OSError, ValueError, EOFError) as error:
         raise UnusableClip(f"cannot be read ({_reason(error)})") from error
 
@@ -65,42 +67,56 @@ def video_stream(container: InputContainer) -> VideoStream:
     return stream
 
 
-def _probe(container: InputContainer) -> Probe:
+@dataclass(frozen=True)
+class _Stamps:
+    """Presentation times of all frames, ascending, in units of `tick` seconds; `last` is the last frame's duration, 0 if unknown."""
+
+    ticks: tuple[int, ...]
+    last: int
+    tick: Fraction
+    rates: tuple[Fraction, ...]  # constant rates the container may mean, frames/s
+    by_order: bool
+
+    @classmethod
+    def of(cls, container: InputContainer) -> _Stamps:
+        """Reads all packets, keeping their times only."""
+        stream = video_stream(container)
+        rates = tuple(Fraction(rate) for rate in (stream.average_rate, stream.guessed_rate, stream.base_rate) if rate)
+        stamps, count = [], 0
+        for packet in container.demux(stream):
+            if packet.size and not packet.is_discard:
+                count += 1
+                if packet.pts is not None:
+                    stamps.append((packet.pts, packet.duration or 0))
+        if not count:
+            raise UnusableClip("has no video frames")
+        if len(stamps) < count or not stream.time_base:
+            return cls(tuple(range(count)), 1, 1 / (rates or (Fraction(25),))[0], rates, True)
+        stamps.sort()
+        by_order = container.format.name == "avi"  # which stores decoding times only
+        return cls(tuple(pts for pts, _ in stamps), stamps[-1][1], stream.time_base, rates, by_order)
+
+
+def _probe(container: InputContainer, stamps: _Stamps) -> Probe:
     stream = video_stream(container)
-    packets = [packet for packet in container.demux(stream) if packet.size and not packet.is_discard]
-    if not packets:
-        raise UnusableClip("has no video frames")
-    rates = [Fraction(rate) for rate in (stream.average_rate, stream.guessed_rate, stream.base_rate) if rate]
-    tick = stream.time_base or 1 / (rates or [Fraction(25)])[0]
-    stamps = [(packet.pts, packet.duration or 0) for packet in packets if packet.pts is not None]
-    by_order = container.format.name == "avi" or len(stamps) < len(packets)  # AVI stores decoding times only
-    if len(stamps) < len(packets):
-        stamps, tick = [(index, 1) for index in range(len(packets))], 1 / (rates or [Fraction(25)])[0]
-    stamps.sort()
-    ticks = tuple(pts for pts, _ in stamps)
-    times, end = _timeline(ticks, stamps[-1][1], tick, rates)
     codec = stream.codec_context.name
-    frame = _first_frame(container, stream, codec)
+    frame = next(iter(container.decode(stream)), None)
+    if frame is None:
+        raise UnusableClip(f"its codec '{codec}' gave no frame; convert it to H.264")
+    times, end = _timeline(stamps)
     rotation = round(frame.rotation / 90) * 90 % 360
     height, width = _display_size(frame, stream.sample_aspect_ratio, rotation)
-    return Probe(ticks, times, end, height, width, rotation, colour_of(frame), codec, by_order)
+    return Probe(stamps.ticks, times, end, height, width, rotation, colour_of(frame), codec, stamps.by_order)
 
 
-def _timeline(ticks: tuple[int, ...], last: int, tick: Fraction, rates: list[Fraction]) -> tuple[tuple[Fraction, ...], Fraction]:
+def _timeline(stamps: _Stamps) -> tuple[tuple[Fraction, ...], Fraction]:
     """Presentation times in seconds from 0 and the end; a constant rate is taken exactly."""
-    times = tuple((value - ticks[0]) * tick for value in ticks)
-    rate = constant_rate(times, tick, rates)
-    if rate is not None and (len(times) > 1 or not last):
+    times = tuple((value - stamps.ticks[0]) * stamps.tick for value in stamps.ticks)
+    rate = constant_rate(times, stamps.tick, stamps.rates)
+    if rate is not None and (len(times) > 1 or not stamps.last):
         return tuple(index / rate for index in range(len(times))), len(times) / rate
     gaps = [after - before for before, after in pairwise(times)]
-    return times, max(times) + (last * tick or (median(gaps) if gaps else Fraction(1, 25)))
-
-
-def _first_frame(container: InputContainer, stream: VideoStream, codec: str) -> VideoFrame:
-    container.seek(0)
-    for frame in container.decode(stream):
-        return frame
-    raise UnusableClip(f"its codec '{codec}' gave no frame; convert it to H.264")
+    return times, max(times) + (stamps.last * stamps.tick or (median(gaps) if gaps else Fraction(1, 25)))
 
 
 def _display_size(frame: VideoFrame, pixel_aspect: Fraction | None, rotation: int) -> tuple[int, int]:

@@ -61,7 +61,7 @@ def scan_folders(folders: Sequence[VideoFolder]) -> Scan:
         raise UserError(problems)
     scan, taken = Scan(), set[str]()
     for folder in folders:
-        root = folder_path(folder.folder)
+        root = folder_path(folder.folder).absolute()  # a relative name with a colon would be a protocol to FFmpeg
         again = 0
         for path, sidecar in _pairs(root, folder.subfolders, scan):
             real = os.path.normcase(os.path.realpath(path))
@@ -89,7 +89,7 @@ def _check(folder: VideoFolder, where: str) -> Problem | None:
 def _pairs(root: Path, subfolders: bool, scan: Scan) -> Iterable[tuple[Path, Path | None]]:
     """Clips with their caption files, sorted by path; counts every file seen by extension."""
     found: list[tuple[Path, Path | None]] = []
-    for folder, names in _walk(root, subfolders):
+    for folder, names in _walk(root, subfolders, scan):
         visible = [name for name in names if not name.startswith(".")]
         scan.seen.update(Path(name).suffix.lower() or "(none)" for name in visible)
         captions = {_sidecar_key(name): folder / name for name in visible if Path(name).suffix.lower() in CAPTION_EXTENSIONS}
@@ -100,10 +100,14 @@ def _pairs(root: Path, subfolders: bool, scan: Scan) -> Iterable[tuple[Path, Pat
     return sorted(found, key=lambda pair: pair[0].relative_to(root).as_posix())
 
 
-def _walk(root: Path, subfolders: bool) -> Iterable[tuple[Path, list[str]]]:
+def _walk(root: Path, subfolders: bool, scan: Scan) -> Iterable[tuple[Path, list[str]]]:
     """Folders and their file names; links are followed, each real folder once, hidden folders never."""
+
+    def unreadable(error: OSError) -> None:
+        scan.notices.append(Problem(str(error.filename), f"cannot be looked into ({error.strerror}).", "Give it read permission."))
+
     visited = set[str]()
-    for folder, inner, names in os.walk(root, followlinks=True):
+    for folder, inner, names in os.walk(root, onerror=unreadable, followlinks=True):
         real = os.path.realpath(folder)
         if real in visited:
             inner.clear()
@@ -122,12 +126,19 @@ def _sidecar_key(name: str) -> str:
 def _record(root: Path, path: Path, sidecar: Path | None, folder: VideoFolder, scan: Scan) -> ClipRecord:
     """A clip's record; a missing or blank caption file gives the folder's caption."""
     name = path.relative_to(root).as_posix()
-    if sidecar is not None:
-        caption, encoding = read_caption(sidecar)
-        if encoding in ("cp1252", "latin-1"):
-            cure = "Save it as UTF-8 if letters look wrong."
-            scan.notices.append(Problem(str(sidecar), "is not UTF-8 and was read as Windows-1252.", cure))
-        if caption:
-            return ClipRecord(path, name, caption, "file", folder.repeats)
+    if sidecar is not None and (caption := _sidecar_caption(sidecar, scan)):
+        return ClipRecord(path, name, caption, "file", folder.repeats)
     caption = folder.caption.strip()
     return ClipRecord(path, name, caption, "setting" if caption else "none", folder.repeats)
+
+
+def _sidecar_caption(path: Path, scan: Scan) -> str:
+    """The caption in a file, empty if there is none; odd encodings and unreadable files become notices."""
+    try:
+        caption, encoding = read_caption(path)
+    except OSError as error:
+        scan.notices.append(Problem(str(path), f"cannot be read ({error.strerror}).", "Its clip counts as uncaptioned."))
+        return ""
+    if encoding in ("cp1252", "latin-1"):
+        scan.notices.append(Problem(str(path), "is not UTF-8 and was read as Windows-1252.", "Save it as UTF-8 if letters look wrong."))
+    return caption
