@@ -32,17 +32,17 @@ class LoRASettings(io.ComfyNode):
             description="Size and place of the LoRA that is trained. Without this node the family's defaults are used.",
             search_aliases=["rank", "alpha", "network dim", "adapter"],
             inputs=[
-                *schema.inputs(AdapterSettings, skip=("continue_from",)),
                 io.Combo.Input(
-                    "continue_from", [NEW, *host.lora_names()], display_name=about.title, default=NEW, advanced=True,
+                    "continue_from", [NEW, *host.lora_names()], display_name=about.title, optional=True, default=NEW, advanced=True,
                     tooltip="A LoRA file to go on training; none starts anew.",
                 ),
+                *schema.inputs(AdapterSettings, skip=("continue_from",)),
             ],
             outputs=[AdapterSocket.Output("adapter", "adapter", tooltip="For Train Video Model.")],
         )  # fmt: skip
 
     @classmethod
-    def execute(cls, continue_from: str, **values: Any) -> io.NodeOutput:
+    def execute(cls, continue_from: str = NEW, **values: Any) -> io.NodeOutput:
         """Builds the settings."""
         file = "" if continue_from == NEW else str(host.lora_file(continue_from))
         return io.NodeOutput(schema.build(AdapterSettings, {**values, "continue_from": file}))

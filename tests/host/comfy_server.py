@@ -139,7 +139,14 @@ class Client:
 
     def wait_for(self, prompt: str, type: str, limit: float = 180.0) -> dict[str, Any]:
         """The newest event of a type, once there is one."""
-        until(lambda: any(e["type"] == type for e in self.events(prompt)), limit, lambda: f"no {type}:\n{self.server.log[-4000:]}")
+
+        def arrived() -> bool:
+            ended = self.server.get(f"/history/{prompt}")[1]
+            found = any(event["type"] == type for event in self.events(prompt))
+            assert found or not ended, f"ended without {type}:\n{self.server.log[-4000:]}"
+            return found
+
+        until(arrived, limit, lambda: f"no {type}:\n{self.server.log[-4000:]}")
         return [event for event in self.events(prompt) if event["type"] == type][-1]
 
 
