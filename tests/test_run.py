@@ -152,7 +152,12 @@ def test_bad_places_and_models_are_named(model, clips, tmp_path):
     with pytest.raises(UserError, match="cannot be written"):
         run(settings(model, clips), Places.under(blocked))
     places = Places.under(tmp_path)
-    for source, text in (("", "is empty"), (str(tmp_path), "model_index.json"), ("nowhere", "was not found"), ("owner/name", "downloads are off")):
+    for source, text in (
+        ("", "is empty"),
+        (str(tmp_path), "model_index.json"),
+        ("nowhere", "was not found"),
+        ("owner/name", "downloads are off"),
+    ):
         with pytest.raises(UserError, match=text):
             run(settings(model, clips, model={"source": source}), places)
     with pytest.raises(UserError, match="Use 9"):

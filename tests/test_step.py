@@ -75,7 +75,9 @@ def steps(family, settings, count=2, **kwargs):
 
 
 @pytest.mark.parametrize("sizes", [(SMALL,) * 8, (SMALL,) * 5 + (LONG,) * 2], ids=["one size", "mixed sizes"])
-@pytest.mark.parametrize("windows", [None, WindowSettings(size=5), WindowSettings(size=5, grouping="independent")], ids=["whole", "one step", "independent"])
+@pytest.mark.parametrize(
+    "windows", [None, WindowSettings(size=5), WindowSettings(size=5, grouping="independent")], ids=["whole", "one step", "independent"]
+)
 def test_accumulation_equals_one_batch(family, sizes, windows):
     one = job(schedule={"batch_size": 4})
     four = job(schedule={"batch_size": 1, "accumulation": 4})

@@ -6,6 +6,7 @@ import gc
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from diffusers import ModelMixin
     from torch import nn
 
     from .compute import Compute
@@ -18,16 +19,17 @@ class Components:
 
     def __init__(self, family: ModelFamily, compute: Compute, log: EventLog) -> None:
         self.family, self.compute, self.log = family, compute, log
-        self._transformer: nn.Module | None = None
+        self._transformer: ModelMixin | None = None
         self._vae: nn.Module | None = None
         self._text_encoder: TextEncoder | None = None
 
-    def transformer(self) -> nn.Module:
+    def transformer(self) -> ModelMixin:
         """The frozen transformer on the device, in the run's precision."""
         if self._transformer is None:
             self.log.check()
             self._transformer = self.family.load_transformer(self.compute.dtype)
-        return self._transformer.to(self.compute.device)
+        self._transformer.to(self.compute.device)
+        return self._transformer
 
     def vae(self) -> nn.Module:
         """The VAE on the device."""

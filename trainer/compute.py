@@ -22,7 +22,6 @@ class Compute:
     """The device and precision that a job's settings come to on this machine."""
 
     def __init__(self, settings: ComputeSettings) -> None:
-        import torch
 
         self.device = _device(settings.device)
         self.dtype: torch.dtype = _dtype(settings.dtype, self.device)

@@ -21,12 +21,15 @@ def setting(
     unit: str = "",
     advanced: bool = False,
     step: float | None = None,
-    **limits: float,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    lt: float | None = None,
 ) -> Any:
     """A field with what nodes, docs and errors need: label, help text, unit, range, whether it is folded away."""
     extra: dict[str, Any] = {"unit": unit, "advanced": advanced, "step": step}
-    kind = {"default_factory": default} if callable(default) else {"default": default}
-    return Field(**kind, title=label, description=text, json_schema_extra=extra, **limits)
+    kind: dict[str, Any] = {"default_factory": default} if callable(default) else {"default": default}
+    return Field(**kind, title=label, description=text, json_schema_extra=extra, ge=ge, gt=gt, le=le, lt=lt)
 
 
 class Settings(BaseModel):
@@ -119,7 +122,9 @@ class AdapterSettings(Settings):
     """The LoRA that is trained."""
 
     rank: int = setting(16, "Rank", "Size of the LoRA: higher learns more and makes a larger file.", ge=1, le=512)
-    alpha: float = setting(0.0, "Alpha", "LoRA strength is alpha / rank; 0 sets alpha equal to rank.", ge=0, le=1024, step=0.5, advanced=True)
+    alpha: float = setting(
+        0.0, "Alpha", "LoRA strength is alpha / rank; 0 sets alpha equal to rank.", ge=0, le=1024, step=0.5, advanced=True
+    )
     dropout: float = setting(0.0, "Dropout", "Share of LoRA activations dropped in training.", ge=0, le=0.95, step=0.05, advanced=True)
     targets: Literal["all", "attention", "feed-forward"] = setting("all", "Layers", "Which linear layers of the blocks get a LoRA.")
     continue_from: str = setting("", "Continue from", "A LoRA file to go on training; empty starts anew.", advanced=True)
@@ -150,7 +155,9 @@ class OptimizerSettings(Settings):
     weight_decay: float = setting(0.01, "Weight decay", "Pull of the weights towards zero.", ge=0, le=1, step=0.01, advanced=True)
     beta1: float = setting(0.9, "Beta 1", "Memory of the gradient's mean.", ge=0, lt=1, step=0.01, advanced=True)
     beta2: float = setting(0.99, "Beta 2", "Memory of the gradient's size.", ge=0, lt=1, step=0.001, advanced=True)
-    max_grad_norm: float = setting(1.0, "Gradient clipping", "Largest gradient norm; 0 does not clip.", ge=0, le=1000, step=0.1, advanced=True)
+    max_grad_norm: float = setting(
+        1.0, "Gradient clipping", "Largest gradient norm; 0 does not clip.", ge=0, le=1000, step=0.1, advanced=True
+    )
     schedule: Literal["constant", "cosine"] = setting("constant", "Schedule", "How the learning rate goes after the warm-up.")
     warmup: int = setting(0, "Warm-up", "Steps over which the learning rate rises to its value.", unit="steps", ge=0, le=100000)
 
@@ -160,7 +167,9 @@ class ScheduleSettings(Settings):
 
     steps: int = setting(1000, "Steps", "Optimizer steps to train.", unit="steps", ge=1, le=1000000)
     batch_size: int = setting(1, "Batch size", "Examples computed together.", ge=1, le=256)
-    accumulation: int = setting(1, "Accumulation", "Batches whose gradients are added up for one optimizer step.", ge=1, le=1024, advanced=True)
+    accumulation: int = setting(
+        1, "Accumulation", "Batches whose gradients are added up for one optimizer step.", ge=1, le=1024, advanced=True
+    )
     seed: int = setting(0, "Seed", "Seed of every random draw of the run.", ge=0, le=2**53 - 1)
 
 
@@ -201,24 +210,30 @@ class SampleSettings(Settings):
     every: int = setting(250, "Every", "Steps between sample videos; 0 draws none.", unit="steps", ge=0, le=1000000)
     steps: int = setting(20, "Sampling steps", "Denoising steps of a sample video.", unit="steps", ge=1, le=1000)
     guidance: float = setting(0.0, "Guidance", "Strength of classifier-free guidance; 0 uses the model's own.", ge=0, le=30, step=0.5)
-    shift: float = setting(0.0, "Shift", "Shift of the sampling noise levels; 0 uses the model's own.", ge=0, le=100, step=0.5, advanced=True)
+    shift: float = setting(
+        0.0, "Shift", "Shift of the sampling noise levels; 0 uses the model's own.", ge=0, le=100, step=0.5, advanced=True
+    )
 
 
 class OutputSettings(Settings):
     """What the run is called and what it keeps."""
 
     name: str = setting("video-lora", "Name", "Name of the run and of its LoRA file.")
-    save_every: int = setting(250, "Save every", "Steps between checkpoints; the last step is always saved.", unit="steps", ge=1, le=1000000)
+    save_every: int = setting(
+        250, "Save every", "Steps between checkpoints; the last step is always saved.", unit="steps", ge=1, le=1000000
+    )
     keep: int = setting(3, "Keep", "Newest checkpoints kept for resuming; exported LoRA files are all kept.", ge=1, le=1000, advanced=True)
     if_exists: Literal["continue", "start new"] = setting(
-        "continue", "If the run exists", "continue: return its result, resume it or train it further. start new: train again under a new name."
+        "continue",
+        "If the run exists",
+        "continue: return its result, resume it or train it further. start new: train again under a new name.",
     )
 
     @field_validator("name")
     @classmethod
     def _plain_name(cls, name: str) -> str:
         if not name.strip() or name != Path(name).name or "\\" in name or name.strip(". ") != name or set(name) & set('<>:"|?*\0'):
-            raise ValueError("a name cannot be empty, hold / \\ < > : \" | ? *, or begin or end with a dot or space")
+            raise ValueError('a name cannot be empty, hold / \\ < > : " | ? *, or begin or end with a dot or space')
         return name
 
 

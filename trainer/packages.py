@@ -45,7 +45,7 @@ def require(*modules: str) -> None:
 
 def broken(module: str) -> str:
     """Why an installed optional module cannot be used, or "" if it can or is simply absent."""
-    if module in sys.modules and sys.modules[module] is None or find_spec(module) is None:
+    if (module in sys.modules and sys.modules[module] is None) or find_spec(module) is None:
         return ""
     needed = PROBED[module]
     try:

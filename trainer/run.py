@@ -45,7 +45,9 @@ class Places:
                 with tempfile.TemporaryFile(dir=folder):
                     pass
             except OSError as error:
-                raise fail(str(folder), f"cannot be written: {error}.", "Give it write permission, or choose another output folder.") from None
+                raise fail(
+                    str(folder), f"cannot be written: {error}.", "Give it write permission, or choose another output folder."
+                ) from None
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,15 @@ def sample_requests(job: TrainingJob, family: ModelFamily, dataset: Dataset) -> 
     for prompt in settings.prompts or [SamplePrompt(prompt=caption) for caption in captions]:
         size = prompt.size or dataset.sample_size
         request = SampleRequest(
-            prompt.prompt, size.frames, size.height, size.width, prompt.negative, settings.steps, settings.guidance, settings.shift, prompt.seed
+            prompt.prompt,
+            size.frames,
+            size.height,
+            size.width,
+            prompt.negative,
+            settings.steps,
+            settings.guidance,
+            settings.shift,
+            prompt.seed,
         )
         requests.append(request.checked(family.spec))
     return requests

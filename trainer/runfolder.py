@@ -107,7 +107,9 @@ class RunFolder:
             shutil.rmtree(final, ignore_errors=True)
             os.replace(beside, final)
         except OSError as error:
-            raise fail(str(final), f"cannot be written: {error}.", "Free space; the earlier checkpoints are whole, run again to resume.") from None
+            raise fail(
+                str(final), f"cannot be written: {error}.", "Free space; the earlier checkpoints are whole, run again to resume."
+            ) from None
         for old in self.checkpoints()[:-keep]:
             shutil.rmtree(self.path / "checkpoints" / step_name(old), ignore_errors=True)
         return final

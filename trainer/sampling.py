@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,11 @@ class SampleRequest:
     def checked(self, spec: FamilySpec) -> SampleRequest:
         """The request itself; raises UserError if the model cannot draw this size."""
         if not spec.frame_rule.allows(self.frames):
-            raise fail("frames", f"{self.frames} is not possible, this model takes {spec.frame_rule}.", f"Use {spec.frame_rule.floor(self.frames)}.")
+            raise fail(
+                "frames",
+                f"{self.frames} is not possible, this model takes {spec.frame_rule}.",
+                f"Use {spec.frame_rule.floor(self.frames)}.",
+            )
         for name, value in (("height", self.height), ("width", self.width)):
             if value % spec.size_multiple:
                 nearest = max(round(value / spec.size_multiple), 1) * spec.size_multiple
@@ -75,7 +80,7 @@ def denoise(
     import torch
 
     with torch.no_grad():
-        for sigma, following in zip(sigmas[:-1], sigmas[1:], strict=True):
+        for sigma, following in pairwise(sigmas):
             check()
             level = sigma.expand(x.shape[0]).to(x.device)
             velocity = _velocity(family, transformer, x, level, text)
@@ -103,10 +108,10 @@ def draw(
 
     family, compute, spec = components.family, components.compute, components.family.spec
     sigmas = sampling_sigmas(request.steps, request.shift or spec.sample_shift)
-    batched = [{k: v.to(compute.device) for k, v in family.text_inputs([t]).items()} for t in (text, negative)]
+    with_text, without = ({k: v.to(compute.device) for k, v in family.text_inputs([t]).items()} for t in (text, negative))
     noise = start_noise(spec, request).to(compute.device)
     with compute.autocast():
-        latents = denoise(family, components.transformer(), noise, sigmas, *batched, request.guidance or spec.guidance, check)
+        latents = denoise(family, components.transformer(), noise, sigmas, with_text, without, request.guidance or spec.guidance, check)
     if not torch.isfinite(latents).all():
         raise fail("sample", f"'{request.prompt}' came out as NaN.", "Set precision to fp32, or train at a lower learning rate.")
     check()
@@ -116,7 +121,9 @@ def draw(
 class VideoSampler:
     """A model folder opened for drawing, with an optional LoRA; one object draws many videos."""
 
-    def __init__(self, folder: Path, settings: ComputeSettings, lora: Path | None = None, strength: float = 1.0, listener: Listener | None = None) -> None:
+    def __init__(
+        self, folder: Path, settings: ComputeSettings, lora: Path | None = None, strength: float = 1.0, listener: Listener | None = None
+    ) -> None:
         self.family = open_model(folder)
         self.log = EventLog(listener or Silent())
         self.components = Components(self.family, Compute(settings), self.log)
@@ -148,4 +155,3 @@ def encode_prompt(folder: Path, text: str, settings: ComputeSettings) -> Tensor:
     """[1, L, D] float32 embeddings padded to the model's text length, as core samplers take them."""
     sampler = VideoSampler(folder, settings)
     return next(iter(sampler.family.text_inputs([sampler.text(text)]).values()))
-

@@ -20,7 +20,11 @@ def find_model(source: str, model_folders: Sequence[Path], downloads: Path | Non
     name = source.strip().strip('"')
     if not name:
         raise fail("model.source", "is empty.", "Give a diffusers model folder or a hub id (owner/name).")
-    candidates = [Path(name).expanduser(), *(folder / name for folder in model_folders), *(folder / Path(name).name for folder in model_folders)]
+    candidates = [
+        Path(name).expanduser(),
+        *(folder / name for folder in model_folders),
+        *(folder / Path(name).name for folder in model_folders),
+    ]
     for candidate in candidates:
         if (candidate / "model_index.json").is_file():
             return candidate
@@ -52,5 +56,7 @@ def _from_hub(name: str, downloads: Path | None) -> Path:
     try:
         snapshot_download(name, allow_patterns=HUB_FILES, local_dir=target)
     except (HfHubHTTPError, OSError) as error:
-        raise fail("model.source", f"'{name}' could not be downloaded: {error}.", "Check the name and the connection; run again to go on.") from None
+        raise fail(
+            "model.source", f"'{name}' could not be downloaded: {error}.", "Check the name and the connection; run again to go on."
+        ) from None
     return target

@@ -40,7 +40,9 @@ class StepResult:
     skipped: bool  # fp16 only: the scaled gradients overflowed, the scale was lowered and no weight changed
 
 
-def train_step(step: int, state: TrainState, objective: FlowMatching, compute: Compute, max_norm: float, seed: int, log: EventLog) -> StepResult:
+def train_step(
+    step: int, state: TrainState, objective: FlowMatching, compute: Compute, max_norm: float, seed: int, log: EventLog
+) -> StepResult:
     """Gathers the step's micro-batches, adds up their gradients, clips, steps.
 
     The loss is the weighted sum over all examples of the step, so micro-batching cannot change it; what is reported
@@ -61,12 +63,14 @@ def train_step(step: int, state: TrainState, objective: FlowMatching, compute: C
         total += loss.detach()
         weight += batch.weights.sum()
 
-    lr = state.schedule.get_last_lr()[0]
+    lr = float(state.schedule.get_last_lr()[0])
     state.scaler.unscale_(state.optimizer)
     grad_norm = torch.nn.utils.clip_grad_norm_(state.parameters, max_norm or float("inf"))
     overflow = not bool(torch.isfinite(grad_norm))
     if overflow and not state.scaler.is_enabled():
-        raise fail(f"step {step}", "the gradient is not finite.", "Lower the learning rate, or set precision to fp32, and run again to resume.")
+        raise fail(
+            f"step {step}", "the gradient is not finite.", "Lower the learning rate, or set precision to fp32, and run again to resume."
+        )
     state.scaler.step(state.optimizer)
     state.scaler.update()
     state.schedule.step()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from . import events
 from .errors import Interrupted
 from .optim import make_optimizer, make_schedule
-from .runfolder import RunFolder, step_name
+from .runfolder import RunFolder
 from .sampling import SampleRequest, draw
 from .step import StepResult, TrainState, train_step
 from .video import write_mp4
@@ -30,7 +30,14 @@ class Training:
     """One run from its latest checkpoint to its last step."""
 
     def __init__(
-        self, job: TrainingJob, run: RunFolder, components: Components, lora: Lora, objective: FlowMatching, requests: list[SampleRequest], log: EventLog
+        self,
+        job: TrainingJob,
+        run: RunFolder,
+        components: Components,
+        lora: Lora,
+        objective: FlowMatching,
+        requests: list[SampleRequest],
+        log: EventLog,
     ) -> None:
         self.job, self.run, self.components, self.lora, self.objective, self.log = job, run, components, lora, objective, log
         self.compute = components.compute

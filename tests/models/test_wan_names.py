@@ -25,9 +25,6 @@ def comfy():
         from comfy.cli_args import args
 
         args.cpu = True
-        import comfy.ldm.wan.model
-        import comfy.ldm.wan.vae
-        import comfy.ops
 
         yield sys.modules["comfy"]
     finally:
@@ -49,7 +46,14 @@ def test_transformer_equals_comfy(comfy):
     torch.manual_seed(0)
     ours = WanTransformer3DModel(**TINY)
     theirs = comfy.ldm.wan.model.WanModel(
-        model_type="t2v", dim=128, num_heads=4, ffn_dim=256, text_dim=64, num_layers=2, freq_dim=256, operations=comfy.ops.disable_weight_init
+        model_type="t2v",
+        dim=128,
+        num_heads=4,
+        ffn_dim=256,
+        text_dim=64,
+        num_layers=2,
+        freq_dim=256,
+        operations=comfy.ops.disable_weight_init,
     )
     theirs.load_state_dict({keys.transformer_tensor_to_comfy(k): v for k, v in ours.state_dict().items()})
     x, sigma, text = torch.randn(2, 16, 3, 8, 8), torch.tensor([300.0, 700.0]), torch.randn(2, 20, 64)

@@ -68,7 +68,9 @@ def check_finite(weights: LoraWeights, where: str) -> None:
 
     bad = [name for name, pair in weights.pairs.items() if not all(torch.isfinite(half).all() for half in pair)]
     if bad:
-        raise fail(where, f"the LoRA is not finite in {len(bad)} layers (such as {bad[0]}).", "Lower the learning rate and run again to resume.")
+        raise fail(
+            where, f"the LoRA is not finite in {len(bad)} layers (such as {bad[0]}).", "Lower the learning rate and run again to resume."
+        )
 
 
 def check_changed(weights: LoraWeights, where: str) -> None:
@@ -102,7 +104,8 @@ def load_lora(file: Path, family: ModelFamily) -> LoraWeights:
         sample = (unknown or incomplete or ["no keys at all"])[0]
         raise fail(
             str(file),
-            f"is not a {family.spec.family} LoRA in ComfyUI's names: {len(unknown)} unknown keys, {len(incomplete)} incomplete layers (such as {sample}).",
+            f"is not a {family.spec.family} LoRA in ComfyUI's names: "
+            f"{len(unknown)} unknown keys, {len(incomplete)} incomplete layers (such as {sample}).",
             "Choose a LoRA trained for this model.",
         )
     ranks = {found["down"].shape[0] for found in halves.values()}
@@ -117,7 +120,9 @@ def require_modules(weights: LoraWeights, modules: Iterable[str], where: str) ->
     """Raises UserError if the LoRA has layers that the model lacks."""
     strangers = sorted(weights.pairs.keys() - set(modules))
     if strangers:
-        raise UserError(Problem(where, f"has {len(strangers)} layers this model lacks (such as {strangers[0]}).", "It was trained for another size."))
+        raise UserError(
+            Problem(where, f"has {len(strangers)} layers this model lacks (such as {strangers[0]}).", "It was trained for another size.")
+        )
 
 
 def _split(key: str) -> tuple[str, str]:

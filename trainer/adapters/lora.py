@@ -32,9 +32,7 @@ class Lora:
         import torch
         from peft import LoraConfig, inject_adapter_in_model
 
-        config = LoraConfig(
-            r=settings.rank, lora_alpha=settings.effective_alpha, lora_dropout=settings.dropout, target_modules=targets, init_lora_weights=True
-        )  # fmt: skip
+        config = LoraConfig(r=settings.rank, lora_alpha=settings.effective_alpha, lora_dropout=settings.dropout, target_modules=targets)
         with draws.module_randomness(seed, "adapter"), without_broken() as reasons:
             inject_adapter_in_model(config, transformer, NAME)
         for reason in reasons:

@@ -30,4 +30,4 @@ def open_model(folder: Path, family: str = "") -> ModelFamily:
             model = candidate(folder)
             model.check_files()
             return model
-    raise fail("model.source", f"'{folder}' is not a model of a known family.", f"Families: {', '.join(candidates and FAMILIES)}.")
+    raise fail("model.source", f"'{folder}' is not a model of a known family.", f"Families: {', '.join(FAMILIES)}.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
+    from diffusers import ModelMixin
     from torch import Tensor, nn
 
 
@@ -93,7 +94,7 @@ class ModelFamily(ABC):
         """Raises UserError naming any missing or unsuitable file, before anything large is read."""
 
     @abstractmethod
-    def load_transformer(self, dtype: torch.dtype) -> nn.Module:
+    def load_transformer(self, dtype: torch.dtype) -> ModelMixin:
         """The transformer on the CPU, in eval mode, without gradients."""
 
     @property
@@ -114,11 +115,11 @@ class ModelFamily(ABC):
     # encoders --------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def encode_video(self, vae: nn.Module, frames: Tensor) -> dict[str, Tensor]:
+    def encode_video(self, vae: Any, frames: Tensor) -> dict[str, Tensor]:
         """Posterior mode of a clip, un-normalised: [F, H, W, 3] uint8 -> {"latents": [C, T, h, w] float32}."""
 
     @abstractmethod
-    def decode_video(self, vae: nn.Module, latents: Tensor) -> Tensor:
+    def decode_video(self, vae: Any, latents: Tensor) -> Tensor:
         """Model-space latents [1, C, T, h, w] -> frames [F, H, W, 3] uint8 on the CPU."""
 
     @abstractmethod

@@ -65,5 +65,7 @@ class FlowMatching:
         return MicroBatch(latents, text, noise, sigma, weights, examples)
 
     def _caption(self, example: Example) -> str:
-        dropped = draws.uniform(self.job.schedule.seed, "caption", example.epoch, example.position, example.window) < self.job.captions.dropout
+        dropped = (
+            draws.uniform(self.job.schedule.seed, "caption", example.epoch, example.position, example.window) < self.job.captions.dropout
+        )
         return "" if dropped else example.item.caption

@@ -13,6 +13,7 @@ from . import keys
 
 if TYPE_CHECKING:
     import torch
+    from diffusers import ModelMixin
     from torch import Tensor, nn
 
 VARIANTS = {  # (layers, width) -> name, default frames x height x width
@@ -85,7 +86,7 @@ class Wan(ModelFamily):
         if problems:
             raise UserError(problems)
 
-    def load_transformer(self, dtype: torch.dtype) -> nn.Module:
+    def load_transformer(self, dtype: torch.dtype) -> ModelMixin:
         """WanTransformer3DModel on the CPU, frozen."""
         from diffusers import WanTransformer3DModel
 
@@ -109,7 +110,7 @@ class Wan(ModelFamily):
 
     # encoders
 
-    def encode_video(self, vae: nn.Module, frames: Tensor) -> dict[str, Tensor]:
+    def encode_video(self, vae: Any, frames: Tensor) -> dict[str, Tensor]:
         """[F, H, W, 3] uint8 -> {"latents": [16, T, h, w] float32}, posterior mode, un-normalised."""
         import torch
         from einops import rearrange
@@ -120,7 +121,7 @@ class Wan(ModelFamily):
             latents = vae.encode(video).latent_dist.mode()
         return {"latents": latents[0].float().cpu()}
 
-    def decode_video(self, vae: nn.Module, latents: Tensor) -> Tensor:
+    def decode_video(self, vae: Any, latents: Tensor) -> Tensor:
         """Model-space latents [1, 16, T, h, w] -> [F, H, W, 3] uint8 on the CPU."""
         import torch
         from einops import rearrange
