@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
@@ -145,15 +146,22 @@ class NodeListener:
             self._phase = event.name
             self._tell(" · ".join(filter(None, (event.name, event.detail))))
         elif isinstance(event, Progress):
-            self._bar.update_absolute(event.done, event.total)
+            self._move(event.done, event.total)
             self._tell(f"{self._phase} · {event.done}/{event.total} {event.unit}{_left(event.seconds_left)}")
         elif isinstance(event, Step):
-            self._bar.update_absolute(event.step, event.total)
+            self._move(event.step, event.total)
             self._tell(f"step {event.step}/{event.total} · loss {event.loss:.4f}{_left(event.seconds_left)}")
 
     def request(self) -> Request | None:
         """Cancel, once ComfyUI is asked to interrupt."""
         return "cancel" if comfy.model_management.processing_interrupted() else None
+
+    def _move(self, done: int, total: int) -> None:
+        try:
+            self._bar.update_absolute(done, total)
+        except comfy.model_management.InterruptProcessingException:
+            # The bar raises on Cancel and clears the flag. A listener must not raise: `request` answers it, after a save.
+            comfy.model_management.interrupt_current_processing(True)
 
     def _tell(self, text: str) -> None:
         server = PromptServer.instance
@@ -182,7 +190,7 @@ class RunListener(NodeListener):
         if not self.run:
             self.run = event.run
             self._keep_graph()
-        message = {"node": self.node, "prompt": self.prompt, "event": event.as_dict()}
+        message = {"node": self.node, "prompt": self.prompt, "event": _json_ready(event.as_dict())}
         PromptServer.instance.send_sync(EVENT, message, PromptServer.instance.client_id)
         if isinstance(event, Stopped):
             _stopped.append(event.run)
@@ -196,7 +204,13 @@ class RunListener(NodeListener):
 
         folder = find_run(places().runs, self.run)
         if folder is not None:
-            (folder.path / "graph.json").write_text(json.dumps(self._graph), encoding="utf-8")
+            with suppress(OSError):  # the run itself will tell of a full disk
+                (folder.path / "graph.json").write_text(json.dumps(self._graph), encoding="utf-8")
+
+
+def _json_ready(event: dict[str, Any]) -> dict[str, Any]:
+    """The event with None for NaN and infinity, which browsers do not read."""
+    return {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in event.items()}
 
 
 def _left(seconds: float | None) -> str:
@@ -271,7 +285,7 @@ def read_log(run: str, after: int) -> dict[str, Any] | None:
     events = []
     for index, line in enumerate(lines[after + 1 :], start=after + 1):
         try:
-            events.append({**json.loads(line), "index": index})
+            events.append({**_json_ready(json.loads(line)), "index": index})
         except json.JSONDecodeError:
             continue  # a line half written when the machine died
     return {"events": events, "folder": folder.path.relative_to(folder_paths.get_output_directory()).as_posix()}

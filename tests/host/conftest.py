@@ -10,10 +10,11 @@ import pytest
 
 from tests.host.comfy_server import Client, ComfyServer
 from tests.tiny_wan import write_tiny_wan
+from trainer.models.wan.comfy_files import write_comfy_files
 
 CLIPS, FRAMES, SIZE = 3, 9, 32
 # A pack that answers with the names of the modules loaded in the server, so that tests can see what we imported.
-PROBE = '''
+PROBE = """
 import sys
 from aiohttp import web
 from server import PromptServer
@@ -23,7 +24,7 @@ async def modules(_):
     return web.json_response(sorted(sys.modules))
 
 NODE_CLASS_MAPPINGS = {}
-'''
+"""
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +32,8 @@ def server(comfyui: Path, root: Path, tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("comfyui")
     (folder / "custom_nodes").mkdir()
     (folder / "custom_nodes" / "test_probe.py").write_text(PROBE, encoding="utf-8")
-    write_tiny_wan(folder / "models/diffusers/tiny")
+    tiny = write_tiny_wan(folder / "models/diffusers/tiny")
+    write_comfy_files(tiny, folder / "models/diffusion_models/tiny.safetensors", folder / "models/vae/tiny.safetensors")
     write_clips(folder / "input/clips")
     running = ComfyServer(comfyui, root, folder)
     try:

@@ -15,12 +15,20 @@ pytestmark = pytest.mark.host
 LINES = [b'{"type": "phase", "name": "train"}', b'{"type": "step", "step', b'{"type": "step", "step": 2}']  # the second half written
 
 
+def write_run(folder: Path, id: str) -> None:
+    about = {"id": id, "name": folder.name, "version": "0", "dataset": ""}
+    (folder / "run.json").write_text(json.dumps(about), encoding="utf-8")
+    (folder / "events.jsonl").write_bytes(b"\n".join(LINES) + b"\n")
+
+
 @pytest.fixture(scope="module")
 def run(server: ComfyServer) -> str:
     """A run folder as it may lie there from an earlier session."""
     folder = server.folder / "output/video_trainer/old run"
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"id": "old run-0a1b2c3d", "name": "old run", "version": "0", "dataset": ""}), encoding="utf-8")
+    (folder / "run.json").write_text(
+        json.dumps({"id": "old run-0a1b2c3d", "name": "old run", "version": "0", "dataset": ""}), encoding="utf-8"
+    )
     (folder / "events.jsonl").write_bytes(b"\n".join(LINES) + b"\n")
     return "old run-0a1b2c3d"
 
@@ -43,10 +51,12 @@ def test_unknown_runs_are_not_found(server: ComfyServer, run: str, name: str) ->
     assert server.get(f"/video_trainer/runs/{quote(name, safe='')}/events")[0] == 404
 
 
-def test_nothing_outside_the_run_folders_is_read(server: ComfyServer, run: str, tmp_path: Path) -> None:
+def test_nothing_outside_the_run_folders_is_read(server: ComfyServer, run: str) -> None:
     outside = server.folder / "output/secret"
     outside.mkdir()
-    (outside / "run.json").write_text(json.dumps({"id": "../secret-0a1b2c3d", "name": "secret", "version": "0", "dataset": ""}), encoding="utf-8")
+    (outside / "run.json").write_text(
+        json.dumps({"id": "../secret-0a1b2c3d", "name": "secret", "version": "0", "dataset": ""}), encoding="utf-8"
+    )
     (outside / "events.jsonl").write_bytes(LINES[0] + b"\n")
     assert server.get(f"/video_trainer/runs/{quote('../secret-0a1b2c3d', safe='')}/events")[0] == 404
 

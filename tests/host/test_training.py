@@ -58,7 +58,10 @@ def test_outputs_go_on_to_core_nodes(server: ComfyServer, client: Client) -> Non
         "class_type": "VideoTrainerSampleVideo",
         "inputs": {"model": ["model", 0], "lora": ["train", 0], "prompt": "a pattern", "frames": 5, "height": 32, "width": 32, "steps": 2},
     }
-    graph["save"] = {"class_type": "SaveVideo", "inputs": {"video": ["draw", 0], "filename_prefix": "drawn", "format": "auto", "codec": "auto"}}
+    graph["save"] = {
+        "class_type": "SaveVideo",
+        "inputs": {"video": ["draw", 0], "filename_prefix": "drawn", "format": "auto", "codec": "auto"},
+    }
     history = client.run(graph)
     assert errors(history) == []
     assert len(history["outputs"]["image"]["images"]) == 9
