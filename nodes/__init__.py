@@ -33,10 +33,15 @@ def load_nodes() -> list[type[Any]]:
         try:
             loaded.append(getattr(import_module(f".{module}", __name__), name))
         except Exception as error:
-            missing = error.name if isinstance(error, ModuleNotFoundError) else None
-            cure = f' Run: "{sys.executable}" -m pip install {missing}' if missing else ""
-            logging.exception("Video Trainer: the node %s is not available.%s", name, cure)
+            logging.exception("Video Trainer: the node %s is not available.%s", name, _cure(error))
     return loaded
+
+
+def _cure(error: Exception) -> str:
+    """How to get the package that an import failed for; empty when it failed for another reason."""
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    ours = __name__.rpartition(".")[0]
+    return f' Run: "{sys.executable}" -m pip install {missing}' if missing and not missing.startswith(ours) else ""
 
 
 def extension() -> ComfyExtension:

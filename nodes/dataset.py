@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -166,9 +167,16 @@ def _videos(folder: Path, subfolders: bool) -> Iterator[Path]:
 
 
 def _files(folder: Path, subfolders: bool) -> Iterator[Path]:
-    return (file for file in (folder.rglob("*") if subfolders else folder.glob("*")) if file.is_file())
+    """Files as the trainer finds them: links are followed, each real folder once, hidden ones never."""
+    visited = set[str]()
+    for inside, inner, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(inside)
+        inner[:] = [name for name in inner if not name.startswith(".")] if subfolders and real not in visited else []
+        if real not in visited:
+            yield from (Path(inside) / name for name in names if not name.startswith("."))
+        visited.add(real)
 
 
 def _state(folder: Path, subfolders: bool) -> list[tuple[str, int, int]]:
-    stats = ((file, file.stat()) for file in sorted(_files(folder, subfolders)))
+    stats = ((file, file.stat()) for file in sorted(_files(folder, subfolders)) if file.is_file())
     return [(file.relative_to(folder).as_posix(), stat.st_size, stat.st_mtime_ns) for file, stat in stats]

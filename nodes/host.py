@@ -68,9 +68,10 @@ def output_file(kind: str, name: str) -> Path:
 
 
 def model_names() -> list[str]:
-    """Diffusers folders under models/diffusers, by relative name."""
+    """Diffusers folders in models/diffusers, by name or owner/name."""
     roots = [Path(root) for root in folder_paths.get_folder_paths("diffusers")]
-    return sorted({index.parent.relative_to(root).as_posix() for root in roots for index in root.glob("**/model_index.json")})
+    found = ((root, index) for root in roots for depth in ("*", "*/*") for index in root.glob(f"{depth}/model_index.json"))
+    return sorted({index.parent.relative_to(root).as_posix() for root, index in found})
 
 
 def lora_names() -> list[str]:

@@ -117,37 +117,36 @@ class Client:
 
     def finish(self, prompt: str, limit: float = 180.0) -> dict[str, Any]:
         until(lambda: self.server.get(f"/history/{prompt}")[1], limit, lambda: f"no end in sight:\n{self.server.log[-4000:]}")
-        self.read()
+        while self.read():
+            pass
         return self.server.get(f"/history/{prompt}")[1][prompt]
 
-    def read(self) -> None:
-        """Takes in what has arrived."""
-        self._socket.settimeout(0.2)
-        while True:
-            try:
-                message = self._socket.recv()
-            except websocket.WebSocketTimeoutException:
-                return
-            if isinstance(message, str):
-                self.messages.append(json.loads(message))
+    def read(self, seconds: float = 0.2) -> bool:
+        """Takes in the next message; False if none comes in time."""
+        self._socket.settimeout(seconds)
+        try:
+            message = self._socket.recv()
+        except websocket.WebSocketTimeoutException:
+            return False
+        if isinstance(message, str):
+            self.messages.append(json.loads(message))
+        return True
 
     def events(self, prompt: str) -> list[dict[str, Any]]:
-        """Our events of a prompt that have arrived so far."""
-        self.read()
+        """Our events of a prompt that have been taken in."""
         sent = [message["data"] for message in self.messages if message["type"] == "video_trainer.event"]
         return [message["event"] for message in sent if message["prompt"] == prompt]
 
     def wait_for(self, prompt: str, type: str, limit: float = 180.0) -> dict[str, Any]:
-        """The newest event of a type, once there is one."""
-
-        def arrived() -> bool:
-            ended = self.server.get(f"/history/{prompt}")[1]
-            found = any(event["type"] == type for event in self.events(prompt))
-            assert found or not ended, f"ended without {type}:\n{self.server.log[-4000:]}"
-            return found
-
-        until(arrived, limit, lambda: f"no {type}:\n{self.server.log[-4000:]}")
-        return [event for event in self.events(prompt) if event["type"] == type][-1]
+        """The first event of a type, as soon as it arrives."""
+        end = time.monotonic() + limit
+        while time.monotonic() < end:
+            heard = self.read(1.0)
+            found = [event for event in self.events(prompt) if event["type"] == type]
+            if found:
+                return found[0]
+            assert heard or not self.server.get(f"/history/{prompt}")[1], f"ended without {type}:\n{self.server.log[-4000:]}"
+        raise AssertionError(f"no {type}:\n{self.server.log[-4000:]}")
 
 
 def until(true: Callable[[], Any], limit: float, why: Callable[[], str]) -> None:
