@@ -55,6 +55,20 @@ def write_clip(
     return path
 
 
+def write_tagged(path: Path, colour: tuple[int, int, int], pix_fmt: str = "yuv420p", codec: str = "libx264", **tags: int) -> Path:
+    """Writes one frame of a colour, converted and tagged by `tags`: color_trc, color_primaries, colorspace, color_range."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=16, options={"crf": "1"} if codec == "libx264" else {})
+        stream.height, stream.width, stream.pix_fmt = 48, 64, pix_fmt
+        for name, value in tags.items():
+            setattr(stream.codec_context, name, value)
+        picture = av.VideoFrame.from_ndarray(np.full((48, 64, 3), colour, np.uint8), format="rgb24")
+        frame = picture.reformat(format=pix_fmt, dst_colorspace=tags.get("colorspace"), dst_color_range=tags.get("color_range", 1))
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return path
+
+
 def turn_by_display_matrix(path: Path) -> None:
     """Marks an MP4 as shown a quarter turn clockwise, as phones do: the track header's matrix, not the pixels."""
     data = bytearray(path.read_bytes())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.data.synthetic import grey, index_of, turn_by_display_matrix, write_clip
+from tests.data.synthetic import grey, index_of, turn_by_display_matrix, write_clip, write_tagged
 from trainer.data.decode import decode_frames, fit
 from trainer.data.probe import probe
 from trainer.data.retime import retime
@@ -104,6 +104,35 @@ def test_untagged_colour_is_601_when_small_and_709_when_large(tmp_path: Path, he
         container.mux(stream.encode(None))
     assert probe(path).colour.matrix == matrix
     assert np.abs(decode(path, [0], 48, 64)[0].float().mean((0, 1)).numpy() - colour).max() < 4
+
+
+@pytest.mark.parametrize(
+    "tags", [{"colorspace": 1, "color_range": 1}, {"colorspace": 1, "color_range": 2}, {"colorspace": 5, "color_range": 2}]
+)
+def test_tagged_matrix_and_range_are_honoured(tmp_path: Path, tags: dict[str, int]) -> None:
+    path = write_tagged(tmp_path / "a.mp4", (200, 30, 60), **tags)
+    assert (probe(path).colour.matrix, probe(path).colour.range) == (tags["colorspace"], tags["color_range"])
+    assert (decode(path, [0])[0].float().mean((0, 1)) - torch.tensor([200.0, 30, 60])).abs().max() < 4
+
+
+def test_ten_bits_decode(tmp_path: Path) -> None:
+    path = write_tagged(tmp_path / "a.mp4", (200, 30, 60), pix_fmt="yuv420p10le", colorspace=1)
+    assert (decode(path, [0])[0].float().mean((0, 1)) - torch.tensor([200.0, 30, 60])).abs().max() < 4
+
+
+def test_transparent_parts_turn_black(tmp_path: Path) -> None:
+    import av
+
+    pixels = np.full((48, 64, 4), 200, np.uint8)
+    pixels[:, :32, 3], pixels[:, 32:, 3] = 0, 255
+    path = tmp_path / "a.mov"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("png", rate=16)
+        stream.height, stream.width, stream.pix_fmt = 48, 64, "rgba"
+        container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgba")))
+        container.mux(stream.encode(None))
+    frame = decode(path, [0])[0]
+    assert frame[:, :32].max() == 0 and (frame[:, 32:] == 200).all()
 
 
 def test_aspect_is_never_distorted() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.data.synthetic import FakeEncoders, FakeFamily, Watcher, grey, index_of, watched, write_clip, write_model
+from tests.data.synthetic import FakeEncoders, FakeFamily, Watcher, grey, index_of, watched, write_clip, write_model, write_tagged
 from trainer.data.dataset import Dataset
 from trainer.data.prepare import prepare_dataset
 from trainer.errors import Interrupted, UserError
@@ -289,7 +289,14 @@ def test_retiming_is_in_the_report(setup: Setup) -> None:
     assert any("26 frames at 24 frames/s -> 17 at 16" in line for line in report.lines())
     clip = report.as_dict()["clips"][0]
     assert (clip["source_frames"], clip["source_fps"], clip["retimed_frames"], clip["used_frames"]) == (26, 24.0, 17, 17)
+    assert clip["source_indices"][:6] == (0, 2, 3, 5, 6, 8)
     assert json.loads(json.dumps(report.as_dict()))["buckets"] == {"17x48x64": 1}
+
+
+def test_hdr_is_told(setup: Setup) -> None:
+    write_tagged(setup.clips / "a.mp4", (120, 120, 120), color_trc=18, color_primaries=9, colorspace=9)
+    assert setup.prepare().report.clips[0].hdr == "HLG"
+    assert any("1 of 1 clips are HDR" in notice for notice in setup.watcher.notices)
 
 
 def test_missing_captions_are_counted(setup: Setup) -> None:

@@ -26,6 +26,7 @@ class ClipReport:
     source_size: str = ""
     retimed_frames: int = 0  # the whole clip at the target rate
     used_frames: int = 0
+    source_indices: tuple[int, ...] = ()  # of the used frames
     bucket: str = ""
     windows: int = 0
     enlarged: bool = False  # the clip has fewer pixels than its bucket
@@ -54,7 +55,8 @@ class DatasetReport:
         self.clips.append(ClipReport(
             plan.record.name, str(plan.record.path), plan.record.origin,
             source_frames=len(clip.times), source_fps=round(clip.fps, 3), source_size=f"{clip.height}x{clip.width}",
-            retimed_frames=plan.retimed, used_frames=len(plan.indices), bucket=str(size), windows=len(plan.starts),
+            retimed_frames=plan.retimed, used_frames=len(plan.indices), source_indices=plan.indices,
+            bucket=str(size), windows=len(plan.starts),
             enlarged=clip.height < size.height or clip.width < size.width, hdr=clip.colour.hdr,
         ))  # fmt: skip
         return self.clips[-1]
