@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 
 if not __package__:
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-    import trainer  # noqa: F401
-
+    import_module("trainer")
     __package__ = "trainer"
 
 import argparse

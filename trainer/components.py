@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from diffusers import ModelMixin
@@ -28,7 +28,7 @@ class Components:
         if self._transformer is None:
             self.log.check()
             self._transformer = self.family.load_transformer(self.compute.dtype)
-        self._transformer.to(self.compute.device)
+        cast("nn.Module", self._transformer).to(self.compute.device)
         return self._transformer
 
     def vae(self) -> nn.Module:

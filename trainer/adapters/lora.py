@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from .. import draws
 from ..errors import fail
@@ -32,14 +32,15 @@ class Lora:
         import torch
         from peft import LoraConfig, inject_adapter_in_model
 
-        config = LoraConfig(r=settings.rank, lora_alpha=settings.effective_alpha, lora_dropout=settings.dropout, target_modules=targets)
+        alpha = cast(int, settings.effective_alpha)  # PEFT takes fractions too, whatever it declares
+        config = LoraConfig(r=settings.rank, lora_alpha=alpha, lora_dropout=settings.dropout, target_modules=targets)
         with draws.module_randomness(seed, "adapter"), without_broken() as reasons:
             inject_adapter_in_model(config, transformer, NAME)
         for reason in reasons:
             if log:
                 log.notice(reason, "packages")
         self.rank, self.alpha = settings.rank, settings.effective_alpha
-        self.layers = {name: layer for name, layer in transformer.named_modules() if hasattr(layer, "lora_A")}
+        self.layers: dict[str, Any] = {name: layer for name, layer in transformer.named_modules() if hasattr(layer, "lora_A")}
         for layer in self.layers.values():
             layer.lora_A[NAME].to(torch.float32)
             layer.lora_B[NAME].to(torch.float32)
