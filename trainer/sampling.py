@@ -127,11 +127,13 @@ class VideoSampler:
         self.family = open_model(folder)
         self.log = EventLog(listener or Silent())
         self.components = Components(self.family, Compute(settings), self.log)
+        self.lora: Lora | None = None
         if lora is not None:
             weights = load_lora(lora, self.family)
             transformer = self.components.transformer()
             require_modules(weights, dict(transformer.named_modules()), str(lora))
-            Lora.from_weights(transformer, weights).set_strength(strength)
+            self.lora = Lora.from_weights(transformer, weights)
+            self.lora.set_strength(strength)
         self._texts: dict[str, dict[str, Tensor]] = {}
 
     def text(self, prompt: str) -> dict[str, Tensor]:
