@@ -26,14 +26,17 @@ class Colour:
     hdr: str = ""
 
 
-def colour_of(frame: VideoFrame) -> Colour:
-    """The frame's colour as tagged; untagged pictures of 720 lines and more are BT.709, smaller ones BT.601."""
+def colour_of(frame: VideoFrame, curve: int) -> Colour:
+    """The frame's colour as tagged, `curve` being the stream's transfer characteristic.
+
+    Untagged pictures of 720 lines and more are BT.709, smaller ones BT.601.
+    """
     matrix = int(frame.colorspace)
     if matrix in _UNTAGGED:
         high = min(frame.width, frame.height) >= 720 or max(frame.width, frame.height) >= 1280
         matrix = BT709 if high else BT601
     full = int(frame.color_range) == _FULL or frame.format.name.startswith("yuvj")
-    return Colour(matrix, _FULL if full else _LIMITED, _HDR_CURVES.get(int(frame.color_trc), ""))
+    return Colour(matrix, _FULL if full else _LIMITED, _HDR_CURVES.get(curve, ""))
 
 
 def to_rgb(frame: VideoFrame, colour: Colour) -> np.ndarray:
@@ -43,7 +46,10 @@ def to_rgb(frame: VideoFrame, colour: Colour) -> np.ndarray:
     if frame.format.is_rgb or frame.format.has_palette:
         pixels = frame.reformat(format=target).to_ndarray()
     else:
-        converted = frame.reformat(format=target, src_colorspace=colour.matrix, src_color_range=colour.range, interpolation=_CHROMA)
+        other = BT601 if colour.matrix == BT709 else BT709  # RGB has no matrix, but older PyAV skips the conversion if both are equal
+        converted = frame.reformat(
+            format=target, src_colorspace=colour.matrix, dst_colorspace=other, src_color_range=colour.range, interpolation=_CHROMA
+        )
         pixels = converted.to_ndarray()
     if not alpha:
         return pixels

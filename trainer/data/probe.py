@@ -106,7 +106,9 @@ def _probe(container: InputContainer, stamps: _Stamps) -> Probe:
     times, end = _timeline(stamps)
     rotation = round(frame.rotation / 90) * 90 % 360
     height, width = _display_size(frame, stream.sample_aspect_ratio, rotation)
-    return Probe(stamps.ticks, times, end, height, width, rotation, colour_of(frame), codec, stamps.by_order)
+    return Probe(
+        stamps.ticks, times, end, height, width, rotation, colour_of(frame, int(stream.codec_context.color_trc)), codec, stamps.by_order
+    )
 
 
 def _timeline(stamps: _Stamps) -> tuple[tuple[Fraction, ...], Fraction]:

@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from .. import draws
 from ..job import Bucket, WindowSettings
 from .dataset import Item
 from .windows import chosen_windows
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class Sampler:
             whole = len(by_size[size]) // self.group * self.group
             full += _chunks(by_size[size][:whole], self.group)
             rest += by_size[size][whole:]
-        groups = full + list(_chunks(rest, self.group))
+        groups = full + _chunks(rest, self.group)
         return [groups[place] for place in draws.permutation(len(groups), self._seed, "steps", epoch)]
 
     def _epoch_units(self, epoch: int) -> Iterable[_Unit]:
@@ -140,7 +142,7 @@ class Sampler:
                 yield _Unit(item, position, tuple(windows), 1 / len(windows))
 
 
-def _chunks(values: list, size: int) -> list[list]:
+def _chunks(values: list[T], size: int) -> list[list[T]]:
     return [values[start : start + size] for start in range(0, len(values), size)]
 
 
