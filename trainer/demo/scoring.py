@@ -46,13 +46,13 @@ class Scores:
 
 
 class Examiner:
-    """The demo model with a LoRA that can be switched off, drawing many videos at once."""
+    """The demo model with or without a LoRA that can be switched off, drawing many videos at once."""
 
-    def __init__(self, model: Path, lora: Path, device: str = "auto") -> None:
+    def __init__(self, model: Path, lora: Path | None = None, device: str = "auto") -> None:
         self.sampler = VideoSampler(model, ComputeSettings(device=device), lora)
         self.family = self.sampler.family
 
-    def draw(self, prompts: Sequence[str], seeds: Sequence[int], strength: float) -> list[np.ndarray]:
+    def draw(self, prompts: Sequence[str], seeds: Sequence[int], strength: float = 1.0) -> list[np.ndarray]:
         """One video [F, H, W, 3] uint8 for each prompt and seed."""
         frames, spec = [], self.family.spec
         with self._strength(strength):
@@ -82,7 +82,9 @@ class Examiner:
 
     @contextmanager
     def _strength(self, strength: float) -> Iterator[None]:
-        assert self.sampler.lora is not None
+        if self.sampler.lora is None:
+            yield
+            return
         with self.sampler.lora.at_strength(strength):
             yield
 
