@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from tests.acceptance import in_comfyui
-from tests.acceptance.lines import Check, Skipped, at_least, at_most, clean_clone, main, make, passed_tests
+from tests.acceptance import in_comfyui  # noqa: E402
+from tests.acceptance.lines import Check, Skipped, at_least, at_most, clean_clone, main, make, passed_tests  # noqa: E402
 
 MODEL = ROOT / "trainer/demo/model"
 PROMPTS, GROUP, SEED = 100, 60, 50_000
