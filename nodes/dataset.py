@@ -13,7 +13,7 @@ from ..trainer.data.sources.folder import CLIP_EXTENSIONS
 from ..trainer.job import DatasetSettings, VideoFolder, WindowSettings
 from ..trainer.packages import require
 from . import host, schema
-from .prompt_lines import parse_buckets
+from .prompt_lines import complaint, parse_buckets
 from .sockets import DatasetSocket
 
 CATEGORY = "Video Trainer/2 Dataset"
@@ -122,6 +122,11 @@ class FrameBuckets(io.ComfyNode):
             ],
             outputs=[_output()],
         )  # fmt: skip
+
+    @classmethod
+    def validate_inputs(cls, sizes: str = "") -> bool | str:
+        """Marks the node when a size cannot be read."""
+        return complaint(parse_buckets, sizes)
 
     @classmethod
     def execute(cls, dataset: DatasetSettings, sizes: str, fps: float = 0.0) -> io.NodeOutput:

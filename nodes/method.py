@@ -8,7 +8,7 @@ from comfy_api.latest import io
 
 from ..trainer.job import AdapterSettings, OptimizerSettings, SampleSettings
 from . import host, schema
-from .prompt_lines import SYNTAX, parse_prompts
+from .prompt_lines import SYNTAX, complaint, parse_prompts
 from .sockets import AdapterSocket, OptimizerSocket, SamplesSocket
 
 if TYPE_CHECKING:
@@ -93,6 +93,11 @@ class SamplePrompts(io.ComfyNode):
             ],
             outputs=[SamplesSocket.Output("samples", "samples", tooltip="For Train Video Model.")],
         )  # fmt: skip
+
+    @classmethod
+    def validate_inputs(cls, prompts: str = "") -> bool | str:
+        """Marks the node when a prompt cannot be read."""
+        return complaint(parse_prompts, prompts)
 
     @classmethod
     def execute(cls, prompts: str, image: Tensor | None = None, **values: Any) -> io.NodeOutput:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..trainer.errors import Problem, UserError
 from ..trainer.job import Bucket, SamplePrompt
 
@@ -39,6 +41,15 @@ def parse_buckets(text: str) -> list[Bucket]:
     if problems:
         raise UserError(problems)
     return buckets
+
+
+def complaint(parse: Callable[[str], object], text: str | None) -> bool | str:
+    """What ComfyUI marks a node with: True if `text` can be parsed or is not known yet, else all that is wrong."""
+    try:
+        parse(text or "")
+    except UserError as error:
+        return str(error)
+    return True
 
 
 def _parse_prompt(line: str, where: str, image: str) -> SamplePrompt:

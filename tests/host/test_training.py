@@ -115,6 +115,13 @@ def test_an_unchanged_graph_trains_only_once(client: Client) -> None:
     assert cached["outputs"]["train"]["video_trainer_run"]
 
 
+def test_start_new_trains_each_time(server: ComfyServer, client: Client) -> None:
+    graph = training_graph("anew", steps=1, if_exists="start new")
+    for _ in range(2):
+        assert errors(client.run(graph)) == []
+    assert {path.name for path in (server.folder / "output/video_trainer").glob("anew*")} == {"anew", "anew-2"}
+
+
 def test_a_changed_clip_is_noticed(server: ComfyServer, client: Client) -> None:
     graph = training_graph("noticed", steps=2)
     client.run(graph)
@@ -149,13 +156,40 @@ def test_bad_input_marks_its_own_node_before_anything_runs(server: ComfyServer, 
     assert said in str(answer["node_errors"][node]["errors"])
 
 
-def test_all_faults_of_prompts_are_told_at_once(client: Client) -> None:
+def test_all_faults_of_prompts_are_told_at_once(server: ComfyServer) -> None:
     graph = training_graph("faulty", steps=1)
     graph["samples"]["inputs"]["prompts"] = "fine\none | two | three | four | five\nx | | 12by12 | \ny | | | soon"
-    failed = errors(client.run(graph))
-    assert [error["node_id"] for error in failed] == ["samples"]
-    text = failed[0]["exception_message"]
+    graph["buckets"]["inputs"]["sizes"] = "480p"
+    status, answer = server.post("/prompt", {"prompt": graph})
+    assert status == 400 and {"samples", "buckets"} <= answer["node_errors"].keys()
+    text = str(answer["node_errors"]["samples"]["errors"])
     assert all(f"line {number}" in text for number in (2, 3, 4)) and "line 1" not in text
+
+
+def test_faults_found_while_running_are_one_error_of_the_node(client: Client) -> None:
+    graph = training_graph("unfit", steps=1)
+    graph["samples"]["inputs"]["prompts"] = "a pattern | | 10x32x32"
+    failed = errors(client.run(graph))
+    assert [error["node_id"] for error in failed] == ["train"]
+    assert failed[0]["exception_type"].endswith("UserError") and "10" in failed[0]["exception_message"]
+
+
+def test_cancel_ends_sampling(server: ComfyServer, client: Client) -> None:
+    graph = training_graph("unused", steps=1)
+    size = {"frames": 5, "height": 32, "width": 32, "steps": 1000}
+    graph["draw"] = {"class_type": "VideoTrainerSampleVideo", "inputs": {"model": ["model", 0], "prompt": "a pattern", **size}}
+    graph["frames"] = {"class_type": "GetVideoComponents", "inputs": {"video": ["draw", 0]}}
+    graph["image"] = {"class_type": "PreviewImage", "inputs": {"images": ["frames", 0]}}
+    del graph["train"]
+    prompt = client.queue(graph)
+    progressed = {"type": "progress", "node": "draw"}
+    until(lambda: client.read(1.0) and any(progress_of(m) == progressed for m in client.messages), 60, lambda: server.log[-2000:])
+    server.post("/interrupt", {})
+    assert [name for name, _ in client.finish(prompt)["status"]["messages"]][-1] == "execution_interrupted"
+
+
+def progress_of(message: dict[str, Any]) -> dict[str, Any]:
+    return {"type": message["type"], "node": message["data"].get("node")}
 
 
 def test_the_server_still_answers(server: ComfyServer) -> None:
