@@ -86,8 +86,16 @@ export class Monitor {
   /** Shows this run; null shows the empty state. `active` is whether the server trains it now. */
   show(run, active) {
     if (run !== this.run) this.pending = {};
+    this.announced = "";
     this.run = run;
     this.active = active;
+    this.changed = true;
+    this.refresh();
+  }
+
+  /** Shows a line of progress until the run has events of its own. */
+  announce(text) {
+    this.announced = text;
     this.changed = true;
     this.refresh();
   }
@@ -108,7 +116,7 @@ export class Monitor {
     const { run } = this;
     const status = run?.missing ? "missing" : (run?.status ?? "waiting");
     // A log that ends in the middle, with nobody training: the server was stopped or killed.
-    this.element.dataset.status = status === "running" && !this.active ? "paused" : status;
+    this.element.dataset.status = this.announced ? "running" : status === "running" && !this.active ? "paused" : status;
     this.element.classList.toggle("vt-no-loss", !run?.steps.length);
     this.renderHead(run);
     this.renderStats(run);
@@ -120,7 +128,7 @@ export class Monitor {
 
   renderHead(run) {
     const paused = this.element.dataset.status === "paused";
-    const text = !run ? "Ready" : paused ? "Not running; Run again goes on from the last save" : phaseText(run);
+    const text = this.announced ? this.announced : !run ? "Ready" : paused ? "Not running; Run again goes on from the last save" : phaseText(run);
     if (this.phase.textContent !== text) this.phase.textContent = text;
     const part = run?.progress;
     const share = run?.total ? (run.last?.step ?? 0) / run.total : 0;

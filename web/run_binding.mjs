@@ -2,10 +2,10 @@
 
 import { RUN_PROPERTY, TRAIN_NODE, findNode, nodeType, trainNodes } from "./node_lookup.mjs";
 
-/** `rootGraph()` gives the open graph, `fetchQueue()` ComfyUI's queue, `onBound(node)` hears of changes. */
+/** `rootGraph()` gives the open graph, `fetchActive()` what trains now, `onBound(node)` hears of changes. */
 export class RunBindings {
-  constructor({ rootGraph, fetchQueue, onBound }) {
-    Object.assign(this, { rootGraph, fetchQueue, onBound });
+  constructor({ rootGraph, fetchActive, onBound }) {
+    Object.assign(this, { rootGraph, fetchActive, onBound });
     this.known = new Map();
     this.origins = new Map();
   }
@@ -33,7 +33,7 @@ export class RunBindings {
     return this.rootGraph()?.id ?? "";
   }
 
-  /** Id of the graph that a running prompt was queued from; "" when the queue does not tell. */
+  /** Id of the graph that a running prompt was queued from; "" when the server does not tell. */
   originOf(prompt) {
     if (!prompt) return "";
     if (!this.origins.has(prompt)) this.origins.set(prompt, this.findOrigin(prompt).catch(() => ""));
@@ -41,8 +41,8 @@ export class RunBindings {
   }
 
   async findOrigin(prompt) {
-    const { queue_running: running } = await this.fetchQueue();
-    return running.find((item) => item[1] === prompt)?.[3]?.extra_pnginfo?.workflow?.id ?? "";
+    const active = await this.fetchActive();
+    return (active.prompt === prompt && active.workflow) || "";
   }
 }
 

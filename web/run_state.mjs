@@ -4,7 +4,7 @@ import { fileName } from "./format.mjs";
 
 const PHASES = {
   load: "Loading the model",
-  prepare: "Preparing the clips",
+  prepare: "Preparing",
   train: "Training",
   sample: "Drawing samples",
   export: "Saving the LoRA",
@@ -69,7 +69,7 @@ const HANDLERS = {
       run.samples.push(group);
       run.samples.sort((a, b) => a.step - b.step);
     }
-    group.videos[sampleNumber(event)] = { prompt: event.prompt, file: event.file, time: event.time };
+    group.videos[event.slot] = { prompt: event.prompt, file: event.file, time: event.time };
   },
   checkpoint(run, event) {
     run.checkpoints.push({ step: event.step, lora: event.lora ?? "" });
@@ -100,12 +100,6 @@ const HANDLERS = {
 function begin(run) {
   run.status = "running";
   run.failure = "";
-}
-
-/** Number of the prompt a sample belongs to, from its file: samples/step-000500/01.mp4 is 1. */
-function sampleNumber(event) {
-  const match = /(\d+)\.\w+$/.exec(event.file ?? "");
-  return match ? Number(match[1]) : 0;
 }
 
 function addLoss(run, event) {
@@ -156,6 +150,17 @@ export function phaseText(run) {
   if (run.status === "stopped") return "Stopped; Run again goes on from here";
   if (run.status === "failed") return "Failed";
   if (run.status === "waiting" || !run.phase) return "Ready";
-  const name = PHASES[run.phase.name] ?? run.phase.name;
-  return run.phase.detail ? `${name}: ${run.phase.detail}` : name;
+  const { name, detail } = run.phase;
+  if (name === "prepare" && detail) return detail;
+  return detail ? `${phaseName(name)}: ${detail}` : phaseName(name);
+}
+
+function phaseName(name) {
+  return PHASES[name] ?? name;
+}
+
+/** The server's line of progress, "prepare · 3/12 clips", in the monitor's words. */
+export function progressText(line) {
+  const [name, ...rest] = line.split(" · ");
+  return [phaseName(name), ...rest].join(" · ");
 }

@@ -4,12 +4,14 @@ import { app } from "../../scripts/app.js";
 import { api } from "../../scripts/api.js";
 import { addFold } from "./advanced_fold.mjs";
 import { Monitor } from "./monitor.mjs";
-import { TRAIN_NODE, nodeType } from "./node_lookup.mjs";
+import { TRAIN_NODE, findNode, nodeType } from "./node_lookup.mjs";
 import { RunBindings, runOf } from "./run_binding.mjs";
+import { progressText } from "./run_state.mjs";
 import { RunStore } from "./run_store.mjs";
 
 const OURS = "VideoTrainer";
 const WIDGET = "monitor";
+const CORE_TEXT = "$$node-text-preview";
 const MIN_HEIGHT = 420;
 const FIRST_SIZE = { width: 480, monitor: 560 };
 
@@ -19,13 +21,18 @@ let active = { run: null, node: null };
 const store = new RunStore(fetchEvents, showRun);
 const bindings = new RunBindings({
   rootGraph: () => app.rootGraph ?? app.graph,
-  fetchQueue: async () => (await api.fetchApi("/queue")).json(),
+  fetchActive,
   onBound: (node) => {
     // Without this a reloaded page would restore the graph as it was before the run.
     app.extensionManager?.workflow?.activeWorkflow?.changeTracker?.captureCanvasState?.();
     if (monitors.has(node)) show(node, monitors.get(node));
   },
 });
+
+async function fetchActive() {
+  const response = await api.fetchApi("/video_trainer/active");
+  return response.ok ? response.json() : {};
+}
 
 async function fetchEvents(id, after) {
   const response = await api.fetchApi(`/video_trainer/runs/${encodeURIComponent(id)}/events?after=${after}`);
@@ -65,9 +72,7 @@ function showAll() {
 }
 
 async function askActive() {
-  const response = await api.fetchApi("/video_trainer/active").catch(() => null);
-  if (!response?.ok) return;
-  active = await response.json();
+  active = await fetchActive().catch(() => active);
   if (active.run && active.node) await bindings.bind(active.node, active.run, active.prompt);
   showAll();
 }
@@ -77,6 +82,13 @@ function onEvent({ detail: { node, prompt, event } }) {
   active = over ? { run: null, node: null } : { run: event.run, node };
   bindings.bind(node, event.run, prompt);
   store.receive(event);
+}
+
+/** While clips are prepared a new run has no id yet, only ComfyUI's line of progress. */
+function onProgressText({ detail: { nodeId, text } }) {
+  if (active.run) return;
+  const monitor = monitors.get(findNode(app.rootGraph ?? app.graph, nodeId));
+  monitor?.announce(progressText(text));
 }
 
 /** A finished Train node names its run, also when its result came from ComfyUI's cache. */
@@ -90,7 +102,15 @@ function onReconnected() {
   askActive();
 }
 
+/** Where ComfyUI puts its line of progress: present but never seen, as the monitor shows the same. */
+function hideCoreText(node) {
+  const widget = node.addWidget("text", CORE_TEXT, "", () => {}, { hidden: true, serialize: false });
+  widget.serialize = false;
+  widget.hidden = true;
+}
+
 function addMonitor(node) {
+  hideCoreText(node);
   const monitor = new Monitor({ videoUrl, request: askRun });
   monitor.element.addEventListener("wheel", forwardWheel);
   const widget = node.addDOMWidget(WIDGET, "video_trainer_monitor", monitor.element, {
@@ -139,6 +159,7 @@ app.registerExtension({
     style.href = new URL("./monitor.css", import.meta.url).href;
     document.head.append(style);
     api.addEventListener("video_trainer.event", onEvent);
+    api.addEventListener("progress_text", onProgressText);
     api.addEventListener("executed", onExecuted);
     api.addEventListener("reconnected", onReconnected);
     for (const name of ["execution_success", "execution_error", "execution_interrupted"]) api.addEventListener(name, askActive);

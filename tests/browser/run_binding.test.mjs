@@ -12,13 +12,9 @@ const inside = () => {
   return { node, root: graph("g", [{ id: 12, type: "sub", properties: {}, subgraph: graph("s", [node]) }, { id: 3, type: "KSampler", properties: {} }]) };
 };
 
-function bindings(root, queued = {}) {
+function bindings(root, active = {}) {
   const bound = [];
-  const made = new RunBindings({
-    rootGraph: () => root,
-    fetchQueue: async () => ({ queue_running: Object.entries(queued).map(([prompt, id]) => [0, prompt, {}, { extra_pnginfo: { workflow: { id } } }]) }),
-    onBound: (node) => bound.push(node.id),
-  });
+  const made = new RunBindings({ rootGraph: () => root, fetchActive: async () => active, onBound: (node) => bound.push(node.id) });
   return { made, bound };
 }
 
@@ -32,7 +28,7 @@ test("a node inside a subgraph is found by its execution id", () => {
 
 test("a run is remembered by the node that trains it, once", async () => {
   const { node, root } = inside();
-  const { made, bound } = bindings(root, { p: "g" });
+  const { made, bound } = bindings(root, { prompt: "p", workflow: "g" });
   await made.bind("12:7", "run-1", "p");
   await made.bind("12:7", "run-1", "p");
   assert.equal(runOf(node), "run-1");
@@ -40,7 +36,7 @@ test("a run is remembered by the node that trains it, once", async () => {
 });
 
 test("another workflow's node of the same id is left alone, and its own gets the run when it is opened", async () => {
-  const { made } = bindings(graph("open", [train(5)]), { p: "other" });
+  const { made } = bindings(graph("open", [train(5)]), { prompt: "p", workflow: "other" });
   await made.bind("5", "run-1", "p");
   assert.equal(runOf(made.rootGraph().nodes[0]), undefined);
   const opened = graph("other", [train(5)]);

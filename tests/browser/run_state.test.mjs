@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { applyEvent, createRun, phaseText } from "../../web/run_state.mjs";
+import { applyEvent, createRun, phaseText, progressText } from "../../web/run_state.mjs";
 
 const step = (index, number, loss, total = 100) => ({
   type: "step", run: "a", time: 0, index, step: number, total, loss, lr: 1e-4, grad_norm: 1, seconds: 0.5, peak_gib: 2, seconds_left: 10,
@@ -36,10 +36,10 @@ test("a loss that is no number breaks neither the mean nor the order", () => {
 
 test("resumed drops later steps, samples and checkpoints, as read_events does", () => {
   const run = fold(
-    { type: "sample", index: 0, step: 0, prompt: "p", file: "samples/step-000000/00.mp4" },
+    { type: "sample", index: 0, step: 0, slot: 0, prompt: "p", file: "samples/step-000000/00.mp4" },
     step(1, 1, 1), step(2, 2, 2), { type: "checkpoint", index: 3, step: 2, folder: "c", lora: "l" },
     step(4, 3, 9), step(5, 4, 9),
-    { type: "sample", index: 6, step: 4, prompt: "p", file: "samples/step-000004/00.mp4" },
+    { type: "sample", index: 6, step: 4, slot: 0, prompt: "p", file: "samples/step-000004/00.mp4" },
     { type: "checkpoint", index: 7, step: 4, folder: "c", lora: "l" },
     { type: "resumed", index: 8, step: 2 },
   );
@@ -54,9 +54,9 @@ test("resumed drops later steps, samples and checkpoints, as read_events does", 
 
 test("samples are grouped by step and placed by prompt", () => {
   const run = fold(
-    { type: "sample", index: 0, step: 50, prompt: "second", file: "samples/step-000050/01.mp4" },
-    { type: "sample", index: 1, step: 0, prompt: "first", file: "samples/step-000000/00.mp4" },
-    { type: "sample", index: 2, step: 50, prompt: "first", file: "samples/step-000050/00.mp4" },
+    { type: "sample", index: 0, step: 50, slot: 1, prompt: "second", file: "samples/step-000050/01.mp4" },
+    { type: "sample", index: 1, step: 0, slot: 0, prompt: "first", file: "samples/step-000000/00.mp4" },
+    { type: "sample", index: 2, step: 50, slot: 0, prompt: "first", file: "samples/step-000050/00.mp4" },
   );
   assert.deepEqual(run.samples.map((group) => group.step), [0, 50]);
   assert.deepEqual(run.samples[1].videos.map((video) => video.prompt), ["first", "second"]);
@@ -77,4 +77,12 @@ test("a notice said twice is listed once and counted", () => {
   const notice = { type: "notice", level: "warning", text: "short clip", where: "a.mp4" };
   const run = fold({ ...notice, index: 0 }, { ...notice, index: 1 }, { ...notice, index: 2, where: "b.mp4" });
   assert.deepEqual(run.notices.map(({ where, count }) => [where, count]), [["a.mp4", 2], ["b.mp4", 1]]);
+});
+
+test("what goes on is said in plain words", () => {
+  const phase = (name, detail = "") => phaseText(fold({ type: "phase", index: 0, name, detail }));
+  assert.equal(phase("prepare", "Encoding clips"), "Encoding clips");
+  assert.equal(phase("sample", "step 20"), "Drawing samples: step 20");
+  assert.equal(phase("train"), "Training");
+  assert.equal(progressText("prepare · 3/12 clips encoded · 0:21 left"), "Preparing · 3/12 clips encoded · 0:21 left");
 });

@@ -1,0 +1,54 @@
+"""A browser on a real ComfyUI that has this pack and the demo's workflow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.canvas import Canvas
+from tests.host.comfy_server import ComfyServer
+
+VIEW = {"width": 1600, "height": 1000}
+
+
+@pytest.fixture(scope="session")
+def server(comfyui: Path, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComfyServer]:
+    running = ComfyServer(comfyui, root, tmp_path_factory.mktemp("browser_comfyui"))
+    try:
+        running.wait_until_up()
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: Path) -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="no Playwright here: pip install playwright")
+    with playwright.sync_playwright() as started:
+        running = started.chromium.launch(executable_path=str(chromium), args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where screenshots go; VIDEO_TRAINER_SCREENSHOTS names a folder to keep them in."""
+    folder = Path(os.environ.get("VIDEO_TRAINER_SCREENSHOTS") or tmp_path_factory.mktemp("screenshots"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(params=["classic", "nodes 2.0"])
+def canvas(request: pytest.FixtureRequest, server: ComfyServer, browser: Any, pictures: Path) -> Iterator[Canvas]:
+    """A fresh page in one of the two renderers."""
+    context = browser.new_context(viewport=VIEW)
+    opened = Canvas(context.new_page(), server, pictures, request.param)
+    opened.open()
+    yield opened
+    opened.picture(f"end of {request.node.originalname}")
+    server.post("/interrupt", {})
+    context.close()
