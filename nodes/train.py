@@ -66,15 +66,17 @@ class TrainVideoModel(io.ComfyNode):
                 io.Video.Output("last_sample", "last sample", tooltip="The newest sample video; nothing if none was drawn."),
                 io.String.Output("run_folder", "run folder", tooltip="The run's folder: settings, log, checkpoints, sample videos."),
             ],
-            hidden=[io.Hidden.unique_id, io.Hidden.prompt, io.Hidden.extra_pnginfo],
+            hidden=[io.Hidden.prompt, io.Hidden.extra_pnginfo],
             is_output_node=True,
         )
 
     @classmethod
-    def validate_inputs(cls, name: str = "") -> bool | str:
+    def validate_inputs(cls, name: str | None = None) -> bool | str:
         """Marks the node when the run's name cannot be that of a file, or would leave the output folder."""
+        if name is None:  # linked: known only when it runs
+            return True
         try:
-            OutputSettings(name=name or OutputSettings().name)
+            OutputSettings(name=name)
         except ValidationError as error:
             return f"Name: {error.errors()[0]['msg']}."
         return True

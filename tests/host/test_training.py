@@ -141,6 +141,7 @@ def test_a_changed_clip_is_noticed(server: ComfyServer, client: Client) -> None:
         ("model", {"path": "some/unknown"}, "downloads are off"),
         ("train", {"name": "../outside"}, "name"),
         ("train", {"name": "C:\\outside"}, "name"),
+        ("train", {"name": ""}, "empty"),
         ("train", {"steps": 0}, "steps"),
     ],
 )
