@@ -57,6 +57,23 @@ def demo() -> Path:
 
 
 @pytest.mark.usefixtures("demo")
+def test_only_linked_outputs_of_the_demo_model_are_loaded(server: ComfyServer, client: Client) -> None:
+    written = server.folder / "output/diffusion_models/video_trainer_demo.safetensors"
+    graph = {
+        "demo": {"class_type": "VideoTrainerDemoModel", "inputs": {}},
+        "text": {"class_type": "VideoTrainerEncodePrompt", "inputs": {"model": ["demo", 0], "text": PROMPT}},
+        "shown": {"class_type": "PreviewAny", "inputs": {"source": ["text", 0]}},
+    }
+    assert errors(client.run(graph)) == []
+    assert not written.exists()
+    graph["shifted"] = {"class_type": "ModelSamplingSD3", "inputs": {"model": ["demo", 1], "shift": SHIFT}}
+    graph["shown too"] = {"class_type": "PreviewAny", "inputs": {"source": ["shifted", 0]}}
+    history = client.run(graph)
+    assert errors(history) == []
+    assert written.exists() and "ModelPatcher" in history["outputs"]["shown too"]["text"][0]
+
+
+@pytest.mark.usefixtures("demo")
 def test_core_draws_what_sample_video_draws(server: ComfyServer, client: Client) -> None:
     video = {"frames": 17, "height": 64, "width": 64}
     sampling = {"steps": STEPS, "guidance": GUIDANCE, "shift": SHIFT, "seed": SEED}
