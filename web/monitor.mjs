@@ -19,6 +19,7 @@ const REQUESTS = [
   { name: "save", text: "Save now", busy: "Saving…", title: "Saves a checkpoint and its LoRA file after this step" },
   { name: "sample", text: "Sample now", busy: "Sampling…", title: "Draws the sample videos after this step" },
 ];
+const NEWS_MS = 200;
 const ENDED_BY = { save: "checkpoint", sample: "sample" };
 
 /** Builds the element once; `host` gives videoUrl(run, video) and request(run, name) -> promise of true when taken. */
@@ -28,6 +29,7 @@ export class Monitor {
     this.run = null;
     this.active = false;
     this.pending = {};
+    this.drawn = 0;
     this.build();
     this.chart.requestDraw = () => this.refresh();
     this.sizes = new ResizeObserver(() => this.refresh());
@@ -90,26 +92,33 @@ export class Monitor {
     this.run = run;
     this.active = active;
     this.changed = true;
-    this.refresh();
+    this.refresh(NEWS_MS);
   }
 
   /** Shows a line of progress until the run has events of its own. */
   announce(text) {
     this.announced = text;
     this.changed = true;
-    this.refresh();
+    this.refresh(NEWS_MS);
   }
 
-  /** Draws on the next frame, at most once a frame. */
-  refresh() {
-    if (this.frame) return;
-    this.frame = requestAnimationFrame(() => {
-      this.frame = 0;
-      if (this.changed) this.renderRun();
-      this.changed = false;
-      this.element.dataset.theme = themeOf(this.element);
-      this.chart.draw(this.run, this.strip.shownStep, chartColors(this.element));
-    });
+  /** Draws on the next frame, or for news of the run `interval` ms after the last drawing, so that training keeps the machine. */
+  refresh(interval = 0) {
+    if (this.frame || (this.timer && interval)) return;
+    clearTimeout(this.timer);
+    const wait = interval && this.drawn + interval - performance.now();
+    this.timer = wait > 0 ? setTimeout(() => this.refresh(), wait) : 0;
+    if (this.timer) return;
+    this.frame = requestAnimationFrame(() => this.draw());
+  }
+
+  draw() {
+    this.frame = 0;
+    this.drawn = performance.now();
+    if (this.changed) this.renderRun();
+    this.changed = false;
+    this.element.dataset.theme = themeOf(this.element);
+    this.chart.draw(this.run, this.strip.shownStep, chartColors(this.element));
   }
 
   renderRun() {
@@ -200,6 +209,7 @@ export class Monitor {
 
   dispose() {
     cancelAnimationFrame(this.frame);
+    clearTimeout(this.timer);
     this.sizes.disconnect();
     this.strip.dispose();
   }

@@ -31,6 +31,7 @@ export function createRun(id) {
     samples: [],
     checkpoints: [],
     notices: [],
+    launch: 0,
     failure: "",
     lora: "",
   };
@@ -82,24 +83,27 @@ const HANDLERS = {
     dropAfter(run, event.step);
   },
   finished(run, event) {
-    run.status = "finished";
+    end(run, "finished");
     run.lora = event.lora ?? "";
-    run.progress = null;
   },
   stopped(run) {
-    run.status = "stopped";
-    run.progress = null;
+    end(run, "stopped");
   },
   failed(run, event) {
-    run.status = "failed";
+    end(run, "failed");
     run.failure = event.text;
-    run.progress = null;
   },
 };
 
 function begin(run) {
   run.status = "running";
   run.failure = "";
+}
+
+function end(run, status) {
+  run.status = status;
+  run.progress = null;
+  run.launch += 1;
 }
 
 function addLoss(run, event) {
@@ -136,11 +140,12 @@ function dropAfter(run, step) {
   }
 }
 
-/** Adds a notice; one that was said before is only counted. */
+/** Adds a notice; one that was said before is counted, or starts anew when a run that ended goes on. */
 function addNotice(run, level, text, where) {
+  const { launch } = run;
   const same = run.notices.find((notice) => notice.text === text && notice.where === where && notice.level === level);
-  if (same) same.count += 1;
-  else run.notices.push({ level, text, where, count: 1 });
+  if (!same) run.notices.push({ level, text, where, launch, count: 1 });
+  else Object.assign(same, { launch, count: same.launch === launch ? same.count + 1 : 1 });
 }
 
 /** The line that says what the run is doing now. */

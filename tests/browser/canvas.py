@@ -36,7 +36,7 @@ STATE = """() => {
   return {
     status: monitor.dataset.status, theme: monitor.dataset.theme, phase: monitor.querySelector(".vt-phase").textContent,
     step: number(step), total: number(total), drawn, stats: [...monitor.querySelectorAll("dd")].map((value) => value.textContent),
-    videos: [...monitor.querySelectorAll("video")].map((video) => ({ width: video.videoWidth, time: video.currentTime, paused: video.paused })),
+    videos: [...monitor.querySelectorAll("video")].map((video) => ({ width: video.videoWidth, time: video.currentTime })),
     notices: [...monitor.querySelectorAll(".vt-notice")].map((notice) => notice.textContent),
     width: monitor.clientWidth, height: monitor.clientHeight,
     overflow: monitor.scrollWidth - monitor.clientWidth,

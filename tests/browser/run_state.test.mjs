@@ -77,6 +77,9 @@ test("a notice said twice is listed once and counted", () => {
   const notice = { type: "notice", level: "warning", text: "short clip", where: "a.mp4" };
   const run = fold({ ...notice, index: 0 }, { ...notice, index: 1 }, { ...notice, index: 2, where: "b.mp4" });
   assert.deepEqual(run.notices.map(({ where, count }) => [where, count]), [["a.mp4", 2], ["b.mp4", 1]]);
+  applyEvent(run, { type: "stopped", index: 3, step: 1 });
+  applyEvent(run, { ...notice, index: 4 });
+  assert.deepEqual(run.notices.map(({ where, count }) => [where, count]), [["a.mp4", 1], ["b.mp4", 1]]);
 });
 
 test("what goes on is said in plain words", () => {
