@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +135,5 @@ def _core_files() -> tuple[Path, Path]:
     targets = host.output_file("diffusion_models", DEMO_NAME), host.output_file("vae", DEMO_NAME)
     newest = max(time for _, _, time in _folder_state(DEMO_MODEL))
     if not all(target.is_file() and target.stat().st_mtime_ns >= newest for target in targets):
-        family = models.open_model(DEMO_MODEL).spec.family
-        import_module(f"{models.__name__}.{family}.comfy_files").write_comfy_files(DEMO_MODEL, *targets)
+        models.open_model(DEMO_MODEL).write_comfy_files(*targets)
     return targets

@@ -160,13 +160,17 @@ class EventLog:
         self.run = ""
         self._path: Path | None = None
         self._next = 0
+        self.step = 0  # the newest step told of
         self._backlog: list[Event] = []
         self._pending: list[Request] = []
 
     def bind(self, path: Path, run: str) -> None:
         """Names the run and its file; events emitted so far are written first."""
         self._path, self.run = path, run
-        self._next = len(path.read_bytes().splitlines()) if path.exists() else 0
+        written = path.read_bytes() if path.exists() else b""
+        if written and not written.endswith(b"\n"):  # killed in the middle of a line, which must not swallow the next
+            path.write_bytes(written + b"\n")
+        self._next = len(written.splitlines())
         for event in self._backlog:
             self._write(event)
         self._backlog.clear()
@@ -177,6 +181,8 @@ class EventLog:
             self._backlog.append(event)
         else:
             self._write(event)
+        if isinstance(event, Step | Resumed):
+            self.step = event.step
         self.listener.emit(event)
 
     def _write(self, event: Event) -> None:

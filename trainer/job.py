@@ -151,7 +151,7 @@ class ObjectiveSettings(Settings):
 class OptimizerSettings(Settings):
     """AdamW and its schedule."""
 
-    learning_rate: float = setting(2e-4, "Learning rate", "Step size of the optimizer.", gt=0, le=1, step=1e-5)
+    learning_rate: float = setting(2e-4, "Learning rate", "Step size of the optimizer.", gt=0, le=1, step=1e-6)
     weight_decay: float = setting(0.01, "Weight decay", "Pull of the weights towards zero.", ge=0, le=1, step=0.01, advanced=True)
     beta1: float = setting(0.9, "Beta 1", "Memory of the gradient's mean.", ge=0, lt=1, step=0.01, advanced=True)
     beta2: float = setting(0.99, "Beta 2", "Memory of the gradient's size.", ge=0, lt=1, step=0.001, advanced=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import events
-from .errors import fail
+from .errors import Interrupted, Problem, UserError, fail
 from .events import EventLog, Listener, Silent, read_events
 from .packages import require
 
@@ -65,55 +67,88 @@ class RunResult:
 
 def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> RunResult:
     """Trains, resumes or returns what is already trained; raises UserError, or Interrupted once progress is saved."""
-    from .adapters.export import Exporter
     from .components import Components
     from .compute import Compute
     from .data.prepare import prepare_dataset
-    from .data.sampler import Sampler
     from .models import open_model
-    from .objectives.flow_matching import FlowMatching
     from .runfolder import open_run
     from .source import find_model
-    from .training import Training
 
     require()
     places.check()
     log = EventLog(listener or Silent())
     log.emit(events.Phase("prepare", "Opening the model"))
-    compute = Compute(job.compute)
     family = open_model(find_model(job.model.source, places.models, places.downloads), job.model.family)
-    components = Components(family, compute, log)
+    check_sample_sizes(job, family)
+    components = Components(family, Compute(job.compute), log)
     dataset = prepare_dataset(job.dataset, job.captions, family, places.cache, components, log)
-
-    run_folder, reason = open_run(job, dataset.fingerprint, places.runs)
-    log.bind(run_folder.events, run_folder.id)
+    folder, reason = open_run(job, dataset.fingerprint, places.runs)
+    log.bind(folder.events, folder.id)
     if reason:
-        log.notice(f"Training under the name '{run_folder.name}': {reason}.", "output.name", "info")
-    exporter = Exporter(places.loras, run_folder.name, job, family)
-    if run_folder.checkpoints()[-1:] == [job.schedule.steps] and exporter.file(job.schedule.steps).is_file():
-        log.notice("Already trained with these settings and clips; this is that result.", "output.name", "info")
-        return _result(run_folder, family, exporter.file(job.schedule.steps), job.schedule.steps)
-    run_folder.write_job(job)
+        log.notice(f"Training under the name '{folder.name}': {reason}.", "output.name", "info")
+    with _failure_told(log):
+        return _train(job, places, folder, dataset, components, log)
 
+
+def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: Dataset, components: Components, log: EventLog) -> RunResult:
+    from .adapters.export import Exporter
+    from .data.sampler import Sampler
+    from .objectives.flow_matching import FlowMatching
+    from .training import Training
+
+    family, compute, steps = components.family, components.compute, job.schedule.steps
+    exporter = Exporter(places.loras, folder.name, job, family)
+    if folder.checkpoints()[-1:] == [steps] and exporter.file(steps).is_file():
+        log.notice("Already trained with these settings and clips; this is that result.", "output.name", "info")
+        return _result(folder, family, exporter.file(steps), steps)
+    folder.write_job(job)
     requests = sample_requests(job, family, dataset)
     for text in {text for request in requests for text in (request.prompt, request.negative)}:
         dataset.add_text(text)
-    sampler = Sampler(dataset, job.schedule.batch_size, job.schedule.accumulation, job.schedule.seed)
     components.drop_text_encoder()
     components.park_vae()
+    sampler = Sampler(dataset, job.schedule.batch_size, job.schedule.accumulation, job.schedule.seed)
     dataset.report.describe(sampler)
-    run_folder.write_report(dataset.report.as_dict(), dataset.report.lines())
+    folder.write_report(dataset.report.as_dict(), dataset.report.lines())
     with compute.repeatable():
-        log.emit(events.Phase("load"))
+        log.emit(events.Phase("load", "Loading the transformer"))
         lora = _attach(job, family, components, log)
         objective = FlowMatching(job, family, dataset, sampler, compute.device)
-        training = Training(job, run_folder, components, lora, objective, requests, log)
+        training = Training(job, folder, components, lora, objective, requests, log)
         training.resume()
-        complete = training.train(exporter)
+        lora_file = training.train(exporter)
     components.drop_all()
-    assert training.export is not None
-    log.emit(events.Finished(training.step, str(training.export)) if complete else events.Stopped(training.step))
-    return _result(run_folder, family, training.export, training.step)
+    result = _result(folder, family, lora_file, training.step)
+    log.emit(events.Finished(training.step, str(lora_file)) if training.step == steps else events.Stopped(training.step))
+    return result
+
+
+@contextmanager
+def _failure_told(log: EventLog) -> Iterator[None]:
+    """Ends the log with what went wrong inside the block."""
+    try:
+        yield
+    except (Interrupted, KeyboardInterrupt):
+        log.emit(events.Stopped(log.step))
+        raise
+    except BaseException as error:
+        log.emit(events.Failed(str(error) or type(error).__name__))
+        raise
+
+
+def check_sample_sizes(job: TrainingJob, family: ModelFamily) -> None:
+    """Raises UserError listing the sample prompts of a size that the model cannot draw."""
+    from .sampling import SampleRequest
+
+    problems: list[Problem] = []
+    for number, prompt in enumerate(job.samples.prompts):
+        try:
+            if prompt.size is not None:
+                SampleRequest(prompt.prompt, prompt.size.frames, prompt.size.height, prompt.size.width).checked(family.spec)
+        except UserError as error:
+            problems += [Problem(f"samples.prompts.{number}.{p.where}", p.found, p.cure) for p in error.problems]
+    if problems:
+        raise UserError(problems)
 
 
 def sample_requests(job: TrainingJob, family: ModelFamily, dataset: Dataset) -> list[SampleRequest]:
@@ -162,15 +197,15 @@ def _attach(job: TrainingJob, family: ModelFamily, components: Components, log: 
     return lora
 
 
-def _result(run_folder: RunFolder, family: ModelFamily, lora: Path, steps: int) -> RunResult:
+def _result(folder: RunFolder, family: ModelFamily, lora: Path, steps: int) -> RunResult:
     from .adapters.file import check_changed, load_lora
 
     check_changed(load_lora(lora, family), str(lora))
     losses: list[float] = []
     samples: dict[object, Path] = {}
-    for event in read_events(run_folder.events):
+    for event in read_events(folder.events):
         if event["type"] == "step":
             losses.append(float(str(event["loss"])))
         elif event["type"] == "sample":
-            samples[event["slot"]] = run_folder.path / str(event["file"])
-    return RunResult(run_folder.id, run_folder.path, family.folder, lora, steps, losses, list(samples.values()))
+            samples[event["slot"]] = folder.path / str(event["file"])
+    return RunResult(folder.id, folder.path, family.folder, lora, steps, losses, list(samples.values()))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import events
-from .errors import Interrupted
 from .optim import make_optimizer, make_schedule
 from .runfolder import RunFolder
 from .sampling import SampleRequest, draw
@@ -48,7 +47,6 @@ class Training:
         self.state = TrainState(components.transformer(), parameters, optimizer, schedule, self.compute.scaler())
         self.step = 0  # optimizer steps done
         self.saved = -1  # step of the newest checkpoint
-        self.export: Path | None = None
         self._seconds: deque[float] = deque(maxlen=SPEED_WINDOW)
 
     def resume(self) -> None:
@@ -63,34 +61,31 @@ class Training:
         self.step = self.saved = done[-1]
         self.log.emit(events.Resumed(self.step))
 
-    def train(self, exporter: Exporter) -> bool:
-        """Trains to the last step; True if it got there, False if asked to stop and keep.
+    def train(self, exporter: Exporter) -> Path:
+        """Trains to the last step, or to where it is told to stop and keep; the exported LoRA's file.
 
         Raises Interrupted on cancel, and whatever goes wrong, after a checkpoint of the last whole step.
         """
         job, log = self.job, self.log
         self.compute.reset_peak()
+        file = None
         try:
             if self.step == 0:
                 self.draw_samples()
-            log.emit(events.Phase("train"))
-            while self.step < job.schedule.steps:
+            else:
+                log.emit(events.Phase("train"))
+            while self.step < job.schedule.steps and not log.take("stop"):
                 self.one_step()
-                due = job.samples.every and self.step % job.samples.every == 0
-                if due or self.step == job.schedule.steps or log.take("sample"):
+                last = self.step == job.schedule.steps
+                if last or (job.samples.every and self.step % job.samples.every == 0) or log.take("sample"):
                     self.draw_samples()
-                if self.step % job.output.save_every == 0 or self.step == job.schedule.steps or log.take("save"):
-                    self.save(exporter)
-                if log.take("stop"):
-                    break
-            if self.saved != self.step:
-                self.save(exporter)
-        except BaseException as error:
+                if last or self.step % job.output.save_every == 0 or log.take("save"):
+                    file = self.save(exporter)
+            return file if file and self.saved == self.step else self.save(exporter)
+        except BaseException:
             if self.step > max(self.saved, 0):
                 self.checkpoint()
-            log.emit(events.Stopped(self.step) if isinstance(error, Interrupted | KeyboardInterrupt) else events.Failed(str(error)))
             raise
-        return self.step == job.schedule.steps
 
     def one_step(self) -> None:
         """Trains one step and reports it."""
@@ -125,7 +120,8 @@ class Training:
             self.log.emit(events.Sample(self.step, slot, request.prompt, file.relative_to(self.run.path).as_posix()))
         self.lora.train(True)
         self.components.park_vae()
-        self.log.emit(events.Phase("train"))
+        if self.step < self.job.schedule.steps:
+            self.log.emit(events.Phase("train"))
 
     def checkpoint(self) -> Path:
         """Saves all that an exact resume needs."""
@@ -138,8 +134,9 @@ class Training:
         self.saved = self.step
         return folder
 
-    def save(self, exporter: Exporter) -> None:
-        """Saves a checkpoint and exports the LoRA beside it."""
+    def save(self, exporter: Exporter) -> Path:
+        """Saves a checkpoint and exports the LoRA; the exported file."""
         folder = self.checkpoint()
-        self.export = exporter(self.lora, self.step)
-        self.log.emit(events.Checkpoint(self.step, folder.relative_to(self.run.path).as_posix(), str(self.export)))
+        file = exporter(self.lora, self.step)
+        self.log.emit(events.Checkpoint(self.step, folder.relative_to(self.run.path).as_posix(), str(file)))
+        return file

@@ -165,6 +165,10 @@ class ModelFamily(ABC):
     def module_name(self, comfy: str) -> str:
         """The inverse of `comfy_name`; raises KeyError for an unknown name."""
 
+    @abstractmethod
+    def write_comfy_files(self, transformer: Path, vae: Path) -> None:
+        """Writes this folder's transformer and VAE as the single files that ComfyUI's loaders read."""
+
     @property
     def architecture(self) -> str:
         """The modelspec.architecture of LoRA files of this family."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import Problem, UserError
 from ..base import FamilySpec, FrameRule, ModelFamily, TextEncoder
 from . import keys
+from .comfy_files import write_comfy_files
 
 if TYPE_CHECKING:
     import torch
@@ -175,6 +176,10 @@ class Wan(ModelFamily):
     def module_name(self, comfy: str) -> str:
         """The inverse of `comfy_name`."""
         return keys.to_diffusers(comfy)
+
+    def write_comfy_files(self, transformer: Path, vae: Path) -> None:
+        """Two .safetensors files in the names of the original release."""
+        write_comfy_files(self.folder, transformer, vae)
 
 
 def _json(path: Path) -> dict[str, Any]:
