@@ -34,9 +34,9 @@ def linked(node: dict[str, Any]) -> int:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_opens_as_saved(canvas: Canvas, name: str) -> None:
-    saved = {node["id"]: node for node in canvas.open_template(name)["nodes"]}
+    saved = {str(node["id"]): node for node in canvas.open_template(name)["nodes"]}
     canvas.page.wait_for_timeout(1500)
-    opened = {node["id"]: node for node in canvas.page.evaluate(OPENED)}
+    opened = {str(node["id"]): node for node in canvas.page.evaluate(OPENED)}
     assert opened.keys() == saved.keys()
     for key, node in opened.items():
         assert node["known"], f"{node['type']} is missing"
