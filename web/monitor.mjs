@@ -19,8 +19,12 @@ const REQUESTS = [
   { name: "save", text: "Save now", busy: "Saving…", title: "Saves a checkpoint and its LoRA file after this step" },
   { name: "sample", text: "Sample now", busy: "Sampling…", title: "Draws the sample videos after this step" },
 ];
+const EMPTY = {
+  waiting: "Press Run to train; the loss and sample videos appear here.",
+  running: "The loss appears here with the first step.",
+  missing: "The folder of this run was moved or deleted. Press Run to train anew.",
+};
 const NEWS_MS = 200;
-const ENDED_BY = { save: "checkpoint", sample: "sample" };
 
 /** Builds the element once; `host` gives videoUrl(run, video) and request(run, name) -> promise of true when taken. */
 export class Monitor {
@@ -70,8 +74,8 @@ export class Monitor {
     this.notices.setAttribute("aria-label", "Notices");
     this.notices.dataset.captureWheel = "true";
     this.notices.tabIndex = 0;
-    const empty = el("p", "vt-empty", { textContent: "Press Run to train; the loss and sample videos appear here." });
-    return el("div", "vt-body", {}, el("div", "vt-plot", {}, this.canvas, empty), this.strip.element, this.notices);
+    this.empty = el("p", "vt-empty");
+    return el("div", "vt-body", {}, el("div", "vt-plot", {}, this.canvas, this.empty), this.strip.element, this.notices);
   }
 
   buildFoot() {
@@ -127,6 +131,7 @@ export class Monitor {
     // A log that ends in the middle, with nobody training: the server was stopped or killed.
     this.element.dataset.status = this.announced ? "running" : status === "running" && !this.active ? "paused" : status;
     this.element.classList.toggle("vt-no-loss", !run?.steps.length);
+    this.empty.textContent = EMPTY[this.element.dataset.status] ?? EMPTY.waiting;
     this.renderHead(run);
     this.renderStats(run);
     this.renderNotices(run);
@@ -190,8 +195,8 @@ export class Monitor {
   }
 
   size(name) {
-    if (ENDED_BY[name] === "checkpoint") return this.run.checkpoints.length;
-    return ENDED_BY[name] === "sample" ? this.run.samples.length : 0;
+    if (name === "save") return this.run.checkpoints.length;
+    return name === "sample" ? this.run.samples.length : 0;
   }
 
   async ask(name) {
