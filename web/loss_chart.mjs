@@ -76,7 +76,7 @@ export class LossChart {
     const decimals = tickDecimals(yTicks);
     const yLabels = yTicks.map((tick) => tick.toFixed(decimals));
     const left = Math.ceil(Math.max(...yLabels.map((label) => context.measureText(label).width), 20)) + 12;
-    const first = Math.min(run.steps[0], run.samples[0]?.step ?? Infinity);
+    const first = run.steps[0] <= 1 ? 0 : Math.min(run.steps[0], run.samples[0]?.step ?? Infinity);
     const last = Math.max(run.steps[run.steps.length - 1], first + 10);
     const view = { left, width: width - left - MARGIN.right, top: MARGIN.top, bottom, low, high, first, last, yTicks, yLabels };
     view.xTicks = niceTicks(first, last, Math.max(2, Math.floor(view.width / 80)), true);
