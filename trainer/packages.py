@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from importlib.util import find_spec
+from pathlib import Path
 
 from .errors import Problem, UserError
 
@@ -25,9 +27,17 @@ REQUIRED = {  # module -> distribution
 PROBED = {"torchao": (0, 16), "bitsandbytes": (0, 43)}  # optional ones that peft and diffusers import when present
 
 
+REQUIREMENTS = Path(__file__).parent.parent / "requirements.txt"
+
+
 def install_command(distribution: str) -> str:
-    """The command that installs a distribution for the running interpreter."""
-    return f'"{sys.executable}" -m pip install {distribution}'
+    """The command that installs a distribution for the running interpreter, within the bounds of requirements.txt.
+
+    The bounds matter: the newest release of one package may break a ComfyUI that has older ones.
+    """
+    lines = REQUIREMENTS.read_text(encoding="utf-8").splitlines() if REQUIREMENTS.is_file() else []
+    wanted = [line for line in lines if re.split(r"[^\w.-]", line)[0] == distribution]
+    return f'"{sys.executable}" -m pip install "{(wanted or [distribution])[0].partition("#")[0].strip()}"'
 
 
 def require(*modules: str) -> None:
@@ -65,7 +75,9 @@ def without_broken() -> Iterator[list[str]]:
     try:
         for module in reasons:
             sys.modules[module] = None  # type: ignore[assignment]  # import and find_spec then report it absent
-        yield [f"{reason}; going on without it. To use it: {install_command(f'-U {module}')}" for module, reason in reasons.items()]
+        yield [
+            f'{reason}; going on without it. To use it: "{sys.executable}" -m pip install -U {module}' for module, reason in reasons.items()
+        ]
     finally:
         for module, loaded in kept.items():
             if loaded is None:

@@ -105,7 +105,7 @@ class Wan(ModelFamily):
         """Tokenizer and UMT5EncoderModel on the CPU."""
         from transformers import AutoTokenizer, UMT5EncoderModel
 
-        module = UMT5EncoderModel.from_pretrained(self.folder / "text_encoder", dtype=dtype, use_safetensors=True)
+        module = UMT5EncoderModel.from_pretrained(self.folder / "text_encoder", torch_dtype=dtype, use_safetensors=True)
         tokenizer = AutoTokenizer.from_pretrained(self.folder / "tokenizer", trust_remote_code=False)
         return TextEncoder(tokenizer, module.requires_grad_(False).eval())
 
