@@ -112,7 +112,6 @@ def _angle(mask: np.ndarray, centre: tuple[float, float], tips: int) -> float:
 
 def _colours(frame: np.ndarray, coverage: np.ndarray) -> tuple[str | None, str | None]:
     """The figure's main colour, and the colour of a compact second region if there is one."""
-    import cv2
     import numpy as np
 
     inside = coverage > 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .clip_coding import encode_clip
 from .model import SHIFT, build_text_encoder, build_transformer, embed, latent_statistics, token_ids
 from .schedule import Average, Schedule, backward_pass
-from .world import pack, random_caption, random_scene, render
+from .world import random_caption, random_scene, render
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,0 +1,68 @@
+"""The world, its clips and the shipped folder."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from trainer.demo.model import FOLDER, TEXT_LENGTH, token_ids
+from trainer.demo.world import COLOURS, CONCEPT, caption, random_caption, random_concept, random_scene, render
+
+
+def test_scenes_are_repeatable_and_captions_fit() -> None:
+    scenes = [random_scene(random.Random(seed)) for seed in range(200)]
+    assert scenes == [random_scene(random.Random(seed)) for seed in range(200)]
+    assert max(len(caption(scene)) for scene in scenes) < TEXT_LENGTH
+    assert not any(scene.shape == "circle" and scene.motion == "turn" for scene in scenes)
+
+
+def test_pretraining_captions_never_name_the_concept() -> None:
+    generator = random.Random(0)
+    texts = [random_caption(random_scene(generator), generator) for _ in range(5000)]
+    assert not any(CONCEPT in text for text in texts)
+    assert 0.07 < sum(text == "" for text in texts) / len(texts) < 0.13
+
+
+def test_render_keeps_shapes_inside_the_frame() -> None:
+    generator = random.Random(1)
+    scenes = [random_scene(generator) for _ in range(40)] + [random_concept(generator) for _ in range(40)]
+    frames = render(scenes)
+    assert frames.shape == (80, 17, 64, 64, 3)
+    border = frames[:, :, 0].flatten(1, 2).int()
+    assert (border - border[:, :1]).abs().max() <= 2
+    assert set(COLOURS) == {scene.colour for scene in scenes}
+
+
+def test_clips_are_real_videos_with_captions(tmp_path: Path) -> None:
+    av = pytest.importorskip("av")
+    from trainer.demo.clips import write_demo_clips
+
+    paths = write_demo_clips(tmp_path / "a", count=3)
+    again = write_demo_clips(tmp_path / "b", count=3)
+    for path, other in zip(paths, again, strict=True):
+        assert path.read_bytes() == other.read_bytes()
+        assert path.with_suffix(".txt").read_text(encoding="utf-8").startswith("a zorp ")
+        with av.open(str(path)) as container:
+            stream = container.streams.video[0]
+            frames = list(container.decode(stream))
+        assert 17 <= len(frames) <= 25
+        assert stream.codec_context.name == "h264"
+        assert (stream.width, stream.height, float(stream.average_rate)) == (64, 64, 16.0)
+
+
+def test_shipped_folder_is_small_and_loads() -> None:
+    files = [path for path in FOLDER.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= 16_000_000
+    assert {path.parent.name for path in files} >= {"transformer", "vae", "text_encoder", "tokenizer", "scheduler"}
+    pytest.importorskip("diffusers")
+    from trainer.demo.model import encode_text, load_model
+
+    model = load_model()
+    texts = ["a red circle", ""]
+    ids = model.tokenizer(texts, padding="max_length", max_length=TEXT_LENGTH, return_tensors="pt").input_ids
+    assert (ids == token_ids(texts)).all()
+    states = encode_text(model, texts)
+    assert states.shape == (2, TEXT_LENGTH, model.transformer.config.text_dim)
+    assert states[1, 1:].abs().max() == 0
