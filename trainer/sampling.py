@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -118,6 +117,18 @@ def draw(
     return family.decode_video(components.vae(), latents)
 
 
+class Countdown:
+    """The `check` of drawing requests one after the other: hears a cancel and reports progress, decoding as one step."""
+
+    def __init__(self, log: EventLog, requests: Sequence[SampleRequest]) -> None:
+        self._total = sum(request.steps + 1 for request in requests)
+        self._report, self._done = log.progress(self._total, "sampling steps"), 0
+
+    def __call__(self) -> None:
+        self._report(self._done)
+        self._done += 1
+
+
 class VideoSampler:
     """A model folder opened for drawing, with an optional LoRA; one object draws many videos."""
 
@@ -147,10 +158,10 @@ class VideoSampler:
         request = request.checked(self.family.spec)
         text, negative = self.text(request.prompt), self.text(request.negative)
         self.components.park_text_encoder()
-        progress, done = self.log.progress(request.steps, "steps"), iter(range(request.steps + 2))
-        with ExitStack() as stack:
-            stack.callback(self.components.park_vae)
-            return draw(self.components, request, text, negative, lambda: progress(min(next(done), request.steps)))
+        try:
+            return draw(self.components, request, text, negative, Countdown(self.log, [request]))
+        finally:
+            self.components.park_vae()
 
 
 def encode_prompt(folder: Path, text: str, settings: ComputeSettings) -> Tensor:

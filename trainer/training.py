@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from . import events
 from .optim import make_optimizer, make_schedule
 from .runfolder import RunFolder
-from .sampling import SampleRequest, draw
+from .sampling import Countdown, SampleRequest, draw
 from .step import StepResult, TrainState, train_step
 from .video import write_mp4
 
@@ -112,11 +112,12 @@ class Training:
         self.log.emit(events.Phase("sample", f"step {self.step}"))
         dataset = self.objective.dataset
         self.lora.train(False)
+        done = Countdown(self.log, self.requests)
         for slot, request in enumerate(self.requests):
             file = folder / f"{slot:02d}.mp4"
             if not file.is_file():
-                frames = draw(self.components, request, dataset.text(request.prompt), dataset.text(request.negative), self.log.check)
-                write_mp4(frames, file, self.components.family.spec.fps)
+                text, negative = dataset.text(request.prompt), dataset.text(request.negative)
+                write_mp4(draw(self.components, request, text, negative, done), file, self.components.family.spec.fps)
             self.log.emit(events.Sample(self.step, slot, request.prompt, file.relative_to(self.run.path).as_posix()))
         self.lora.train(True)
         self.components.park_vae()
