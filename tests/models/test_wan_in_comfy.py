@@ -1,13 +1,18 @@
 """Wan's tensors under ComfyUI's names give the same numbers in ComfyUI's own modules."""
 
-import os
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 from diffusers import AutoencoderKLWan, WanTransformer3DModel
+from safetensors.torch import load_file
 
+from tests.conftest import find_comfyui
+from tests.tiny_wan import write_tiny_wan
+from trainer.adapters.file import save_lora
+from trainer.adapters.lora import Lora
+from trainer.job import AdapterSettings
+from trainer.models import open_model
 from trainer.models.wan import keys
 
 TINY = {"num_attention_heads": 4, "attention_head_dim": 32, "num_layers": 2, "ffn_dim": 256, "text_dim": 64}
@@ -16,8 +21,7 @@ VAE = {"z_dim": 16, "dim_mult": [1, 2, 4, 4], "num_res_blocks": 2, "attn_scales"
 
 @pytest.fixture(scope="module")
 def comfy():
-    candidates = [os.environ.get("COMFYUI_PATH"), Path.home() / "comfy/ComfyUI", Path(__file__).parents[4]]
-    path = next((Path(c) for c in candidates if c and (Path(c) / "comfy/ldm/wan/model.py").is_file()), None)
+    path = find_comfyui()
     if path is None:
         pytest.skip("no ComfyUI found: set COMFYUI_PATH")
     sys.path.insert(0, str(path))
@@ -71,3 +75,35 @@ def test_vae_equals_comfy(comfy):
     with torch.no_grad():
         a, b = ours.decode(latents, return_dict=False)[0], theirs.decode(latents).clamp(-1, 1)
     assert (a - b).norm() / a.norm() < 1e-5
+
+
+@pytest.mark.parametrize(("rank", "alpha"), [(16, 4.0), (16, 64.0)])
+def test_lora_velocity_equals_diffusers(comfy, tmp_path, rank, alpha):
+    """Core's own key map and patching of an exported file, against the adapter inside diffusers' model."""
+    family = open_model(write_tiny_wan(tmp_path / "tiny"))
+    family.write_comfy_files(tmp_path / "transformer.safetensors", tmp_path / "vae.safetensors")
+    transformer = family.load_transformer(torch.float32)
+    inputs = (torch.randn(2, 16, 3, 4, 4), torch.tensor([200.0, 700.0]), torch.randn(2, 48, 16))
+    with torch.no_grad():
+        base = transformer(*inputs, return_dict=False)[0]
+    lora = Lora.attach(transformer, family.spec, AdapterSettings(rank=rank, alpha=alpha), seed=0)
+    for parameter in lora.parameters():
+        parameter.data.normal_(0, 0.1)
+    save_lora(lora.weights(), family, tmp_path / "lora.safetensors", {})
+
+    theirs = comfy.ldm.wan.model.WanModel(
+        model_type="t2v", dim=32, num_heads=2, ffn_dim=64, text_dim=16, num_layers=2, freq_dim=256, operations=comfy.ops.disable_weight_init
+    )
+    theirs.load_state_dict(load_file(tmp_path / "transformer.safetensors"))
+    file = load_file(tmp_path / "lora.safetensors")
+    names = {f"diffusion_model.{name.removesuffix('.weight')}": name for name in theirs.state_dict() if name.endswith(".weight")}
+    patches = comfy.lora.load_lora(file, names, log_missing=True)
+    assert len(patches) * 3 == len(file)
+    state = theirs.state_dict()
+    for name, patch in patches.items():
+        state[name] = comfy.lora.calculate_weight([(1.0, patch, 1.0, None, None)], state[name].clone(), name)
+    theirs.load_state_dict(state)
+    with torch.no_grad():
+        a, b = transformer(*inputs, return_dict=False)[0], theirs(*inputs)
+    assert (a - base).norm() / base.norm() > 0.01
+    assert (a - b).norm() / a.norm() < 1e-3
