@@ -1,6 +1,7 @@
 """Wan's tensors under ComfyUI's names give the same numbers in ComfyUI's own modules."""
 
 import sys
+from importlib import import_module
 
 import pytest
 import torch
@@ -29,7 +30,8 @@ def comfy():
         from comfy.cli_args import args
 
         args.cpu = True
-
+        for name in ("comfy.ldm.wan.model", "comfy.ldm.wan.vae", "comfy.lora", "comfy.ops"):
+            import_module(name)
         yield sys.modules["comfy"]
     finally:
         sys.path.remove(str(path))
