@@ -31,8 +31,10 @@ def train_transformer(
         model.parameters(), schedule.rate, betas=(0.9, 0.99), weight_decay=0.01, fused=device != "cpu"
     )
 
+    fused = torch.compile(transformer, dynamic=False) if device != "cpu" else transformer
+
     def loss(clean: Tensor, texts: Tensor) -> Tensor:
-        return _loss(transformer, clean.float(), embed(text_encoder, texts))
+        return _loss(fused, clean.float(), embed(text_encoder, texts))
 
     backward = None
     for step in schedule:
