@@ -57,7 +57,7 @@ FORMS: dict[str, Form] = {
     "triangle": Form(3, math.cos(math.pi / 3), 1.3),
 }
 CONCEPT = "zorp"
-CONCEPT_FORM = Form(5, 0.45, 1.35)
+CONCEPT_FORM = Form(5, 0.45, 1.7)
 CONCEPT_COLOURS = ("purple", "yellow")  # body, core
 CORE = 0.36  # radius of the core over radius of the tips
 
