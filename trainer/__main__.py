@@ -12,6 +12,7 @@ if not __package__:
     __package__ = "trainer"
 
 import argparse
+import io
 
 from .console import Console
 from .errors import Interrupted, UserError
@@ -21,6 +22,9 @@ from .run import Places, run
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one command; 0 if it succeeded, 1 on a user error, 130 if it was interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a file name may hold what this terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
     parser = _parser()
     arguments = parser.parse_args(argv)
     try:
@@ -73,8 +77,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _places(arguments: argparse.Namespace) -> Places:
-    downloads = (arguments.models or [arguments.output / "models"])[0] if arguments.allow_downloads else None
-    return Places.under(arguments.output.resolve(), tuple(arguments.models), downloads)
+    output = arguments.output.resolve()
+    models = (*arguments.models, output / "models")
+    return Places.under(output, models, models[0] if arguments.allow_downloads else None)
 
 
 def _train(arguments: argparse.Namespace) -> int:
@@ -83,12 +88,15 @@ def _train(arguments: argparse.Namespace) -> int:
 
 def _resume(arguments: argparse.Namespace) -> int:
     folder = arguments.run.resolve()
-    job = TrainingJob.load(folder / "job.json").overridden([f"output.name={folder.name}", "output.if_exists=continue"])
+    job = TrainingJob.load(folder / "job.json")
+    job = job.model_copy(update={"output": job.output.model_copy(update={"name": folder.name, "if_exists": "continue"})})
     arguments.output = folder.parent.parent
     return _run(job, arguments)
 
 
 def _run(job: TrainingJob, arguments: argparse.Namespace) -> int:
+    if arguments.device != "auto":
+        job = job.model_copy(update={"compute": job.compute.model_copy(update={"device": arguments.device})})
     with Console() as console:
         result = run(job, _places(arguments), console)
     print(f"LoRA: {result.lora}\nrun:  {result.folder}")

@@ -28,6 +28,7 @@ class Components:
         if self._transformer is None:
             self.log.check()
             self._transformer = self.family.load_transformer(self.compute.dtype)
+            self.compute.keep_float32(cast("nn.Module", self._transformer))
         cast("nn.Module", self._transformer).to(self.compute.device)
         return self._transformer
 
@@ -39,11 +40,20 @@ class Components:
         return self._vae.to(self.compute.device)
 
     def text_encoder(self) -> TextEncoder:
-        """Tokenizer and text encoder, on the device."""
+        """Tokenizer and text encoder, on the device if they fit there."""
+        import torch
+
         if self._text_encoder is None:
             self.log.check()
             self._text_encoder = self.family.load_text_encoder(self.compute.dtype)
-        self._text_encoder.module.to(self.compute.device)
+        try:
+            self._text_encoder.module.to(self.compute.device)
+        except torch.OutOfMemoryError:
+            self._text_encoder.module.to("cpu")
+            self._release()
+            self.log.notice(
+                "The text encoder does not fit into the card's free memory: it computes on the CPU, which is slower.", "memory", "info"
+            )
         return self._text_encoder
 
     def park_vae(self) -> None:

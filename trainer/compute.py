@@ -11,6 +11,7 @@ from .errors import fail
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
     from torch.amp.grad_scaler import GradScaler
 
     from .job import ComputeSettings
@@ -33,6 +34,16 @@ class Compute:
 
         return nullcontext() if self.dtype == torch.float32 else torch.autocast(self.device.type, self.dtype)
 
+    def keep_float32(self, module: nn.Module) -> None:
+        """Takes the linear layers that a half-precision model keeps in float32 out of autocast."""
+        import torch
+
+        if self.dtype == torch.float32:
+            return
+        for layer in module.modules():
+            if isinstance(layer, torch.nn.Linear) and layer.weight.dtype == torch.float32:
+                layer.forward = torch.autocast(self.device.type, enabled=False)(layer.forward)
+
     def scaler(self) -> GradScaler:
         """A gradient scaler, at work only in fp16, whose range small gradients would leave."""
         import torch
@@ -47,15 +58,18 @@ class Compute:
         if not self.deterministic:
             yield
             return
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.backends.cudnn.benchmark = False
+        enabled, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+        benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
+        torch.use_deterministic_algorithms(True)
         try:
-            yield
+            with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
+                yield
         finally:
-            torch.use_deterministic_algorithms(before[0])
-            torch.backends.cudnn.benchmark = before[1]
+            torch.use_deterministic_algorithms(enabled, warn_only=warns)
+            torch.backends.cudnn.benchmark = benchmark
 
     def reset_peak(self) -> None:
         """Starts a new measurement of peak device memory."""
@@ -93,5 +107,12 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
     import torch
 
     if name == "auto":
-        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+        return torch.bfloat16 if device.type == "cuda" and _has_bf16(device) else torch.float32
     return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
+
+
+def _has_bf16(device: torch.device) -> bool:
+    """Whether the card computes bf16 itself; torch's own answer counts slow emulation too."""
+    import torch
+
+    return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 0)

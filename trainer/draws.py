@@ -46,11 +46,13 @@ def permutation(count: int, *key: int | str) -> list[int]:
 
 
 @contextmanager
-def module_randomness(*key: int | str) -> Iterator[None]:
-    """Seeds torch's global generators for module code that draws by itself (dropout), and restores them after."""
+def module_randomness(device: torch.device, *key: int | str) -> Iterator[None]:
+    """Seeds torch's global generators of the CPU and of one device for module code that draws by itself, and restores them after."""
     import torch
 
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(key_seed(*key))
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.random.default_generator.manual_seed(key_seed(*key))
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(key_seed(*key))
         yield

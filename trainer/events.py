@@ -50,7 +50,7 @@ class Progress(Event):
 
 @dataclass
 class Step(Event):
-    """One optimizer step: `loss` is the true mean loss, `seconds` its duration, `peak_gib` device memory so far."""
+    """One optimizer step: `loss` is the true mean loss, `seconds` the mean duration of late, `peak_gib` device memory so far."""
 
     type = "step"
     step: int
@@ -161,6 +161,7 @@ class EventLog:
         self._path: Path | None = None
         self._next = 0
         self.step = 0  # the newest step told of
+        self.phase = ""  # the phase that is on
         self._backlog: list[Event] = []
         self._pending: list[Request] = []
 
@@ -169,7 +170,8 @@ class EventLog:
         self._path, self.run = path, run
         written = path.read_bytes() if path.exists() else b""
         if written and not written.endswith(b"\n"):  # killed in the middle of a line, which must not swallow the next
-            path.write_bytes(written + b"\n")
+            with path.open("ab") as file:
+                file.write(b"\n")
         self._next = len(written.splitlines())
         for event in self._backlog:
             self._write(event)
@@ -183,13 +185,15 @@ class EventLog:
             self._write(event)
         if isinstance(event, Step | Resumed):
             self.step = event.step
+        elif isinstance(event, Phase):
+            self.phase = event.name
         self.listener.emit(event)
 
     def _write(self, event: Event) -> None:
         assert self._path is not None
         event.run, event.index = self.run, self._next
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(event.as_dict(), ensure_ascii=False) + "\n")
+            file.write(json.dumps(event.as_dict()) + "\n")
         self._next += 1
 
     def notice(self, text: str, where: str = "", level: Literal["info", "warning", "error"] = "warning") -> None:
@@ -239,8 +243,8 @@ def read_events(path: Path) -> list[dict[str, object]]:
 def _parse(path: Path) -> Iterator[dict[str, object]]:
     if not path.exists():
         return
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_bytes().splitlines():
         try:
             yield json.loads(line)
-        except json.JSONDecodeError:
+        except ValueError:
             continue

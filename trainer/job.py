@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from .errors import UserError, fail, from_validation
 
 JOB_VERSION = 1
+LONGEST_NAME = 100  # bytes; step numbers and endings are added to it
+RESERVED_NAMES = {"CON", "PRN", "AUX", "NUL", *(f"{port}{n}" for port in ("COM", "LPT") for n in range(1, 10))}
 
 
 def setting(
@@ -232,8 +234,12 @@ class OutputSettings(Settings):
     @field_validator("name")
     @classmethod
     def _plain_name(cls, name: str) -> str:
-        if not name.strip() or name != Path(name).name or "\\" in name or name.strip(". ") != name or set(name) & set('<>:"|?*\0'):
-            raise ValueError('a name cannot be empty, hold / \\ < > : " | ? *, or begin or end with a dot or space')
+        if not name.strip() or name.strip(". ") != name or set(name) & set('/\\<>:"|?*') or not name.isprintable():
+            raise ValueError('a name cannot be empty, hold / \\ < > : " | ? * or line breaks, or begin or end with a dot or space')
+        if len(name.encode()) > LONGEST_NAME:
+            raise ValueError(f"a name has at most {LONGEST_NAME} bytes")
+        if name.partition(".")[0].upper() in RESERVED_NAMES:
+            raise ValueError("Windows keeps this name for a device")
         return name
 
 
@@ -276,6 +282,17 @@ class TrainingJob(Settings):
             raise fail(str(path), "is not a job.", "A job is a JSON object with model, dataset, ….")
         return cls.parse(data)
 
+    def with_absolute_paths(self) -> TrainingJob:
+        """A copy whose relative paths of things that exist are absolute, so that the job means the same from any folder."""
+        folders = [folder.model_copy(update={"folder": _absolute(folder.folder)}) for folder in self.dataset.folders]
+        return self.model_copy(
+            update={
+                "model": self.model.model_copy(update={"source": _absolute(self.model.source)}),
+                "dataset": self.dataset.model_copy(update={"folders": folders}),
+                "adapter": self.adapter.model_copy(update={"continue_from": _absolute(self.adapter.continue_from)}),
+            }
+        )
+
     def overridden(self, changes: list[str]) -> TrainingJob:
         """A copy with "part.setting=value" changes, values as JSON or plain text; raises UserError for what is not accepted."""
         data = self.model_dump(mode="json")
@@ -287,11 +304,22 @@ class TrainingJob(Settings):
                 part = part.get(key) if isinstance(part, dict) else None
             if not separator or not isinstance(part, dict):
                 raise fail(change, "is not a change of a setting.", "Write part.setting=value, such as schedule.steps=500.")
-            try:
-                part[name] = json.loads(text)
-            except json.JSONDecodeError:
-                part[name] = text
+            part[name] = text if isinstance(part.get(name), str) else _json_or_text(text)
         return self.parse(data)
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _absolute(path: str) -> str:
+    try:
+        return str(Path(path).absolute()) if path and Path(path).exists() else path
+    except (OSError, ValueError):  # not a path at all
+        return path
 
 
 def _known_keys() -> list[str]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
     from torch import nn
-    from torch.optim.lr_scheduler import LambdaLR
 
     from .job import OptimizerSettings
 
@@ -26,18 +25,14 @@ def make_optimizer(parameters: list[nn.Parameter], settings: OptimizerSettings) 
     )
 
 
-def make_schedule(optimizer: torch.optim.Optimizer, settings: OptimizerSettings, steps: int) -> LambdaLR:
-    """Linear warm-up, then constant or cosine to zero at `steps`; counts optimizer steps only."""
-    from torch.optim.lr_scheduler import LambdaLR
+def learning_rate(step: int, settings: OptimizerSettings, steps: int) -> float:
+    """The rate of optimizer step `step`, 1 to `steps`: linear warm-up, then constant or a half cosine towards zero.
 
-    return LambdaLR(optimizer, lambda step: learning_rate_factor(step, settings, steps))
-
-
-def learning_rate_factor(step: int, settings: OptimizerSettings, steps: int) -> float:
-    """Factor in (0, 1] on the learning rate at 0-based `step`."""
-    if step < settings.warmup:
-        return (step + 1) / (settings.warmup + 1)
+    It depends on nothing else, so that resuming and training further cannot disturb it.
+    """
+    if step <= settings.warmup:
+        return settings.learning_rate * step / (settings.warmup + 1)
     if settings.schedule == "constant":
-        return 1.0
-    progress = (step - settings.warmup) / max(steps - settings.warmup, 1)
-    return 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
+        return settings.learning_rate
+    progress = (step - 1 - settings.warmup) / max(steps - settings.warmup, 1)
+    return settings.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))

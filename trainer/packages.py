@@ -14,6 +14,7 @@ from pathlib import Path
 from .errors import Problem, UserError
 
 REQUIRED = {  # module -> distribution
+    "torch": "torch",
     "pydantic": "pydantic",
     "av": "av",
     "cv2": "opencv-python",

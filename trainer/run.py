@@ -69,6 +69,7 @@ def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> R
     """Trains, resumes or returns what is already trained; raises UserError, or Interrupted once progress is saved."""
     from .components import Components
     from .compute import Compute
+    from .data.content import ContentIndex, component_identity, key_of
     from .data.prepare import prepare_dataset
     from .models import open_model
     from .runfolder import open_run
@@ -78,48 +79,59 @@ def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> R
     places.check()
     log = EventLog(listener or Silent())
     log.emit(events.Phase("prepare", "Opening the model"))
+    job = job.with_absolute_paths()
     family = open_model(find_model(job.model.source, places.models, places.downloads), job.model.family)
-    check_sample_sizes(job, family)
+    check_against_model(job, family)
     components = Components(family, Compute(job.compute), log)
-    dataset = prepare_dataset(job.dataset, job.captions, family, places.cache, components, log)
-    folder, reason = open_run(job, dataset.fingerprint, places.runs)
-    log.bind(folder.events, folder.id)
-    if reason:
-        log.notice(f"Training under the name '{folder.name}': {reason}.", "output.name", "info")
-    with _failure_told(log):
-        return _train(job, places, folder, dataset, components, log)
+    try:
+        dataset = prepare_dataset(job.dataset, job.captions, family, places.cache, components, log)
+        log.emit(events.Phase("prepare", "Identifying the model"))
+        index = ContentIndex(places.cache / "index.json")
+        weights = component_identity(index, family.folder, ["transformer"], log.check)
+        index.save()
+        folder, reason = open_run(job, key_of(dataset=dataset.fingerprint, model=weights), places.runs, places.loras)
+        log.bind(folder.events, folder.id)
+        if reason:
+            log.notice(f"Training under the name '{folder.name}': {reason}.", "output.name", "info")
+        with folder.only_here(), _failure_told(log):
+            return _train(job, places, folder, dataset, components, log)
+    finally:
+        components.drop_all()
 
 
 def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: Dataset, components: Components, log: EventLog) -> RunResult:
     from .adapters.export import Exporter
     from .data.sampler import Sampler
     from .objectives.flow_matching import FlowMatching
+    from .samples import Samples
     from .training import Training
 
     family, compute, steps = components.family, components.compute, job.schedule.steps
     exporter = Exporter(places.loras, folder.name, job, family)
-    if folder.checkpoints()[-1:] == [steps] and exporter.file(steps).is_file():
+    lora_file, done = exporter.file(steps), steps
+    if folder.checkpoints()[-1:] == [steps] and lora_file.is_file():
         log.notice("Already trained with these settings and clips; this is that result.", "output.name", "info")
-        return _result(folder, family, exporter.file(steps), steps)
-    folder.write_job(job)
-    requests = sample_requests(job, family, dataset)
-    for text in {text for request in requests for text in (request.prompt, request.negative)}:
-        dataset.add_text(text)
-    components.drop_text_encoder()
-    components.park_vae()
-    sampler = Sampler(dataset, job.schedule.batch_size, job.schedule.accumulation, job.schedule.seed)
-    dataset.report.describe(sampler)
-    folder.write_report(dataset.report.as_dict(), dataset.report.lines())
-    with compute.repeatable():
-        log.emit(events.Phase("load", "Loading the transformer"))
-        lora = _attach(job, family, components, log)
-        objective = FlowMatching(job, family, dataset, sampler, compute.device)
-        training = Training(job, folder, components, lora, objective, requests, log)
-        training.resume()
-        lora_file = training.train(exporter)
-    components.drop_all()
-    result = _result(folder, family, lora_file, training.step)
-    log.emit(events.Finished(training.step, str(lora_file)) if training.step == steps else events.Stopped(training.step))
+    else:
+        folder.write_job(job)
+        requests = sample_requests(job, family, dataset)
+        for text in {text for request in requests for text in (request.prompt, request.negative)}:
+            dataset.add_text(text)
+        components.drop_text_encoder()
+        components.park_vae()
+        sampler = Sampler(dataset, job.schedule.batch_size, job.schedule.accumulation, job.schedule.seed)
+        dataset.report.describe(sampler)
+        folder.write_report(dataset.report.as_dict(), dataset.report.lines())
+        log.notice(f"One step averages over {sampler.effective_batch}; an epoch has {sampler.steps_per_epoch} steps.", "dataset", "info")
+        with compute.repeatable():
+            log.emit(events.Phase("load", "Loading the transformer"))
+            lora = _attach(job, family, components, log)
+            objective = FlowMatching(job, family, dataset, sampler, compute.device)
+            samples = Samples(folder, requests, dataset, components, log)
+            training = Training(job, folder, components, lora, objective, samples, log)
+            training.resume()
+            lora_file, done = training.train(exporter), training.step
+    result = _result(folder, family, lora_file, done)
+    log.emit(events.Finished(done, str(lora_file)) if done == steps else events.Stopped(done))
     return result
 
 
@@ -136,8 +148,9 @@ def _failure_told(log: EventLog) -> Iterator[None]:
         raise
 
 
-def check_sample_sizes(job: TrainingJob, family: ModelFamily) -> None:
-    """Raises UserError listing the sample prompts of a size that the model cannot draw."""
+def check_against_model(job: TrainingJob, family: ModelFamily) -> None:
+    """Raises UserError listing the settings that this model cannot follow, before anything large is read."""
+    from .adapters.file import load_lora
     from .sampling import SampleRequest
 
     problems: list[Problem] = []
@@ -147,6 +160,15 @@ def check_sample_sizes(job: TrainingJob, family: ModelFamily) -> None:
                 SampleRequest(prompt.prompt, prompt.size.frames, prompt.size.height, prompt.size.width).checked(family.spec)
         except UserError as error:
             problems += [Problem(f"samples.prompts.{number}.{p.where}", p.found, p.cure) for p in error.problems]
+        if prompt.image and "first_frame" not in family.spec.conditions:
+            problems.append(
+                Problem(f"samples.prompts.{number}.image", "is not used: this model starts from text alone.", "Remove the image.")
+            )
+    try:
+        if job.adapter.continue_from:
+            load_lora(Path(job.adapter.continue_from), family)
+    except UserError as error:
+        problems += error.problems
     if problems:
         raise UserError(problems)
 

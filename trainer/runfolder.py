@@ -7,6 +7,8 @@ import os
 import shutil
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from . import __version__
 from .adapters.file import LoraWeights
 from .errors import UserError, fail
+from .files import write_json
 from .job import TrainingJob
 
 if TYPE_CHECKING:
@@ -48,7 +51,7 @@ class RunFolder:
         try:
             (path / "checkpoints").mkdir(parents=True)
             (path / "samples").mkdir()
-            _write_json(path / "run.json", about)
+            write_json(path / "run.json", about)
         except OSError as error:
             raise fail(str(path), f"cannot be written: {error}.", "Give the output folder write permission or choose another.") from None
         return run
@@ -62,9 +65,24 @@ class RunFolder:
         except (OSError, ValueError, KeyError):
             return None
 
+    @contextmanager
+    def only_here(self) -> Iterator[None]:
+        """Holds the run for this process; raises UserError if another one is training it."""
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self.path / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise fail(str(self.path), "is being trained by another process.", "Wait for it, or choose another name.") from None
+        try:
+            yield
+        finally:
+            lock.release()
+
     def write_job(self, job: TrainingJob) -> None:
         """Keeps the settings of the latest start."""
-        _write_json(self.path / "job.json", job.model_dump(mode="json"))
+        write_json(self.path / "job.json", job.model_dump(mode="json"))
 
     def job(self) -> TrainingJob | None:
         """The settings of the latest start; None if they cannot be read by this version."""
@@ -75,8 +93,8 @@ class RunFolder:
 
     def write_report(self, data: dict[str, Any], lines: list[str]) -> None:
         """Keeps the dataset report, as JSON and as text."""
-        _write_json(self.path / "dataset.json", data)
-        (self.path / "dataset.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_json(self.path / "dataset.json", data)
+        (self.path / "dataset.txt").write_text("\n".join(lines) + "\n", encoding="utf-8", errors="backslashreplace")
 
     def sample_folder(self, step: int) -> Path:
         """Where the sample videos of a step lie."""
@@ -85,8 +103,8 @@ class RunFolder:
     def checkpoints(self) -> list[int]:
         """Steps of the complete checkpoints, oldest first."""
         folder = self.path / "checkpoints"
-        names = [p.name for p in folder.glob("step-*") if (p / "state.json").is_file()] if folder.is_dir() else []
-        return sorted(int(name.removeprefix("step-")) for name in names)
+        names = [p.name.removeprefix("step-") for p in folder.glob("step-*") if (p / "state.json").is_file()]
+        return sorted(int(name) for name in names if name.isdigit())
 
     def save_checkpoint(self, step: int, weights: LoraWeights, state: dict[str, Any], keep: int) -> Path:
         """Writes a checkpoint that is complete or absent, then removes the oldest beyond `keep`."""
@@ -94,6 +112,8 @@ class RunFolder:
         from safetensors.torch import save_file
 
         final = self.path / "checkpoints" / step_name(step)
+        if step in self.checkpoints():
+            return final
         beside = final.with_name(f".{final.name}.part")
         try:
             shutil.rmtree(beside, ignore_errors=True)
@@ -103,7 +123,7 @@ class RunFolder:
                 halves |= {f"{name}.down": down, f"{name}.up": up}
             save_file(halves, beside / "adapter.safetensors")
             torch.save(state, beside / "optimizer.pt")
-            _write_json(beside / "state.json", {"step": step, "rank": weights.rank, "alpha": weights.alpha})
+            write_json(beside / "state.json", {"step": step, "rank": weights.rank, "alpha": weights.alpha})
             shutil.rmtree(final, ignore_errors=True)
             os.replace(beside, final)
         except OSError as error:
@@ -117,11 +137,11 @@ class RunFolder:
     def load_checkpoint(self, step: int) -> tuple[LoraWeights, dict[str, Any]]:
         """Adapter weights and optimizer state of a step."""
         import torch
-        from safetensors.torch import load_file
+        from safetensors.torch import load
 
         folder = self.path / "checkpoints" / step_name(step)
         about = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-        halves = load_file(folder / "adapter.safetensors")
+        halves = load((folder / "adapter.safetensors").read_bytes())
         names = [key.removesuffix(".down") for key in halves if key.endswith(".down")]
         weights = LoraWeights({n: (halves[f"{n}.down"], halves[f"{n}.up"]) for n in names}, about["rank"], about["alpha"])
         return weights, torch.load(folder / "optimizer.pt", weights_only=True, map_location="cpu")
@@ -132,13 +152,18 @@ def step_name(step: int) -> str:
     return f"step-{step:06d}"
 
 
-def open_run(job: TrainingJob, dataset: str, runs: Path) -> tuple[RunFolder, str]:
+def open_run(job: TrainingJob, dataset: str, runs: Path, loras: Path) -> tuple[RunFolder, str]:
     """The run that this job starts or goes on with, and why it is not the one of that name, if so.
 
-    A run goes on if settings and clips are the same, apart from `MAY_CHANGE` and only towards more steps.
+    A run goes on if settings, clips and model are the same, apart from `MAY_CHANGE` and only towards more steps. A
+    name is also taken if LoRA files of that name exist, so that none is ever overwritten.
     """
     reason, number = "", 1
-    while (path := runs / (job.output.name if number == 1 else f"{job.output.name}-{number}")).exists():
+    while True:
+        name = job.output.name if number == 1 else f"{job.output.name}-{number}"
+        path = runs / name
+        if not path.exists() and not (loras / name).exists():
+            return RunFolder.create(path, dataset), reason
         run = RunFolder.open(path)
         if job.output.if_exists == "start new":
             reason = reason or "a run of this name exists"
@@ -148,9 +173,8 @@ def open_run(job: TrainingJob, dataset: str, runs: Path) -> tuple[RunFolder, str
                 return run, reason
             reason = reason or difference
         else:
-            reason = reason or "a folder of this name exists that is not a run"
+            reason = reason or "there is a folder of this name, or LoRA files, but not their run"
         number += 1
-    return RunFolder.create(path, dataset), reason
 
 
 def find_run(runs: Path, run_id: str) -> RunFolder | None:
@@ -171,7 +195,7 @@ def _difference(run: RunFolder, job: TrainingJob, dataset: str) -> str:
         if ours.get(key) != theirs.get(key) and not key.startswith(MAY_CHANGE):
             return f"{key} was {theirs.get(key)!r} and is now {ours.get(key)!r}"
     if dataset != run.dataset:
-        return "its clips or captions were changed"
+        return "its clips, captions or model files were changed"
     done = run.checkpoints()
     if done and done[-1] > job.schedule.steps:
         return f"it has already trained {done[-1]} steps, more than {job.schedule.steps}"
@@ -182,9 +206,3 @@ def _flat(data: object, prefix: str = "") -> dict[str, object]:
     if not isinstance(data, dict):
         return {prefix: data}
     return {key: value for name, part in data.items() for key, value in _flat(part, f"{prefix}.{name}".strip(".")).items()}
-
-
-def _write_json(path: Path, data: object) -> None:
-    beside = path.with_name(path.name + ".part")
-    beside.write_text(json.dumps(data, indent=2, ensure_ascii=False), encoding="utf-8")
-    os.replace(beside, path)

@@ -138,13 +138,9 @@ class VideoSampler:
         self.family = open_model(folder)
         self.log = EventLog(listener or Silent())
         self.components = Components(self.family, Compute(settings), self.log)
+        self._weights = load_lora(lora, self.family) if lora else None
+        self._where, self._strength = str(lora), strength
         self.lora: Lora | None = None
-        if lora is not None:
-            weights = load_lora(lora, self.family)
-            transformer = self.components.transformer()
-            require_modules(weights, dict(transformer.named_modules()), str(lora))
-            self.lora = Lora.from_weights(transformer, weights)
-            self.lora.set_strength(strength)
         self._texts: dict[str, dict[str, Tensor]] = {}
 
     def text(self, prompt: str) -> dict[str, Tensor]:
@@ -153,11 +149,20 @@ class VideoSampler:
             self._texts[prompt] = self.family.encode_text(self.components.text_encoder(), prompt)
         return self._texts[prompt]
 
+    def attach(self) -> None:
+        """Puts the LoRA on the transformer, once: after the texts are encoded, as both models may not fit together."""
+        if self._weights is not None and self.lora is None:
+            transformer = self.components.transformer()
+            require_modules(self._weights, dict(transformer.named_modules()), self._where)
+            self.lora = Lora.from_weights(transformer, self._weights)
+            self.lora.set_strength(self._strength)
+
     def __call__(self, request: SampleRequest) -> Tensor:
         """Draws a request: [F, H, W, 3] uint8; raises UserError for a size the model cannot draw, Interrupted on cancel."""
         request = request.checked(self.family.spec)
         text, negative = self.text(request.prompt), self.text(request.negative)
         self.components.park_text_encoder()
+        self.attach()
         try:
             return draw(self.components, request, text, negative, Countdown(self.log, [request]))
         finally:

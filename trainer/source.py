@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,11 +21,7 @@ def find_model(source: str, model_folders: Sequence[Path], downloads: Path | Non
     name = source.strip().strip('"')
     if not name:
         raise fail("model.source", "is empty.", "Give a diffusers model folder or a hub id (owner/name).")
-    candidates = [
-        Path(name).expanduser(),
-        *(folder / name for folder in model_folders),
-        *(folder / Path(name).name for folder in model_folders),
-    ]
+    candidates = [Path(name).expanduser(), *(folder / name for folder in model_folders)]
     for candidate in candidates:
         if (candidate / "model_index.json").is_file():
             return candidate
@@ -52,11 +49,12 @@ def _from_hub(name: str, downloads: Path | None) -> Path:
             "Download it into models/diffusers, or allow downloads: --allow-downloads on the command line, "
             "or start ComfyUI with VIDEO_TRAINER_ALLOW_DOWNLOADS=1.",
         )
-    target = downloads / Path(name).name
+    target = downloads / name
+    unfinished = target.with_name(f".{target.name}.part")
     try:
-        snapshot_download(name, allow_patterns=HUB_FILES, local_dir=target)
+        snapshot_download(name, allow_patterns=HUB_FILES, local_dir=unfinished)
+        os.replace(unfinished, target)
     except (HfHubHTTPError, OSError) as error:
-        raise fail(
-            "model.source", f"'{name}' could not be downloaded: {error}.", "Check the name and the connection; run again to go on."
-        ) from None
+        cure = "Check the name and the connection; running again goes on where it stopped."
+        raise fail("model.source", f"'{name}' could not be downloaded: {error}.", cure) from None
     return target

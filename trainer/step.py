@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from . import draws
 from .errors import fail
+from .optim import learning_rate
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
     from torch.amp.grad_scaler import GradScaler
-    from torch.optim.lr_scheduler import LambdaLR
 
     from .compute import Compute
     from .events import EventLog
-    from .objectives.flow_matching import FlowMatching, MicroBatch
+    from .job import TrainingJob
+    from .objectives.base import MicroBatch, Objective
 
 
 @dataclass
@@ -26,7 +28,6 @@ class TrainState:
     transformer: nn.Module
     parameters: list[nn.Parameter]
     optimizer: torch.optim.Optimizer
-    schedule: LambdaLR
     scaler: GradScaler
 
 
@@ -40,9 +41,7 @@ class StepResult:
     skipped: bool  # fp16 only: the scaled gradients overflowed, the scale was lowered and no weight changed
 
 
-def train_step(
-    step: int, state: TrainState, objective: FlowMatching, compute: Compute, max_norm: float, seed: int, log: EventLog
-) -> StepResult:
+def train_step(step: int, job: TrainingJob, state: TrainState, objective: Objective, compute: Compute, log: EventLog) -> StepResult:
     """Gathers the step's micro-batches, adds up their gradients, clips, steps.
 
     The loss is the weighted sum over all examples of the step, so micro-batching cannot change it; what is reported
@@ -51,11 +50,14 @@ def train_step(
     """
     import torch
 
+    lr = learning_rate(step, job.optimizer, job.schedule.steps)
+    for group in state.optimizer.param_groups:
+        group["lr"] = lr
     state.optimizer.zero_grad(set_to_none=True)
     total, weight = torch.zeros((), device=compute.device), torch.zeros((), device=compute.device)
     for index, batch in enumerate(objective.collect(step)):
         log.check()
-        with draws.module_randomness(seed, "dropout", step, index), compute.autocast():
+        with _dropout(job, compute, step, index), compute.autocast():
             losses = objective.loss(state.transformer, batch)  # [B]
         loss = (losses * batch.weights).sum()
         _require_finite(step, losses, batch)
@@ -63,9 +65,8 @@ def train_step(
         total += loss.detach()
         weight += batch.weights.sum()
 
-    lr = float(state.schedule.get_last_lr()[0])
     state.scaler.unscale_(state.optimizer)
-    grad_norm = torch.nn.utils.clip_grad_norm_(state.parameters, max_norm or float("inf"))
+    grad_norm = torch.nn.utils.clip_grad_norm_(state.parameters, job.optimizer.max_grad_norm or float("inf"))
     overflow = not bool(torch.isfinite(grad_norm))
     if overflow and not state.scaler.is_enabled():
         raise fail(
@@ -73,8 +74,14 @@ def train_step(
         )
     state.scaler.step(state.optimizer)
     state.scaler.update()
-    state.schedule.step()
     return StepResult((total / weight).item(), grad_norm.item(), lr, overflow)
+
+
+def _dropout(job: TrainingJob, compute: Compute, step: int, index: int) -> AbstractContextManager[None]:
+    """Keyed dropout masks. They alone are keyed by micro-batch, not by example: modules draw one mask for a whole batch."""
+    if not job.adapter.dropout:
+        return nullcontext()
+    return draws.module_randomness(compute.device, job.schedule.seed, "dropout", step, index)
 
 
 def _require_finite(step: int, losses: torch.Tensor, batch: MicroBatch) -> None:

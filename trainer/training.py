@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import events
-from .optim import make_optimizer, make_schedule
+from .optim import make_optimizer
 from .runfolder import RunFolder
-from .sampling import Countdown, SampleRequest, draw
 from .step import StepResult, TrainState, train_step
-from .video import write_mp4
 
 if TYPE_CHECKING:
     from .adapters.export import Exporter
@@ -20,7 +18,8 @@ if TYPE_CHECKING:
     from .components import Components
     from .events import EventLog
     from .job import TrainingJob
-    from .objectives.flow_matching import FlowMatching
+    from .objectives.base import Objective
+    from .samples import Samples
 
 SPEED_WINDOW = 20  # steps over which speed is averaged
 
@@ -34,17 +33,15 @@ class Training:
         run: RunFolder,
         components: Components,
         lora: Lora,
-        objective: FlowMatching,
-        requests: list[SampleRequest],
+        objective: Objective,
+        samples: Samples,
         log: EventLog,
     ) -> None:
-        self.job, self.run, self.components, self.lora, self.objective, self.log = job, run, components, lora, objective, log
+        self.job, self.run, self.lora, self.objective, self.samples, self.log = job, run, lora, objective, samples, log
         self.compute = components.compute
-        self.requests = requests
         parameters = lora.parameters()
         optimizer = make_optimizer(parameters, job.optimizer)
-        schedule = make_schedule(optimizer, job.optimizer, job.schedule.steps)
-        self.state = TrainState(components.transformer(), parameters, optimizer, schedule, self.compute.scaler())
+        self.state = TrainState(components.transformer(), parameters, optimizer, self.compute.scaler())
         self.step = 0  # optimizer steps done
         self.saved = -1  # step of the newest checkpoint
         self._seconds: deque[float] = deque(maxlen=SPEED_WINDOW)
@@ -56,7 +53,6 @@ class Training:
         weights, state = self.run.load_checkpoint(done[-1])
         self.lora.load(weights, str(self.run.path))
         self.state.optimizer.load_state_dict(state["optimizer"])
-        self.state.schedule.load_state_dict(state["schedule"])
         self.state.scaler.load_state_dict(state["scaler"])
         self.step = self.saved = done[-1]
         self.log.emit(events.Resumed(self.step))
@@ -66,32 +62,30 @@ class Training:
 
         Raises Interrupted on cancel, and whatever goes wrong, after a checkpoint of the last whole step.
         """
-        job, log = self.job, self.log
-        self.compute.reset_peak()
         file = None
+        self.compute.reset_peak()
         try:
-            if self.step == 0:
+            while True:
                 self.draw_samples()
-            else:
-                log.emit(events.Phase("train"))
-            while self.step < job.schedule.steps and not log.take("stop"):
-                self.one_step()
-                last = self.step == job.schedule.steps
-                if last or (job.samples.every and self.step % job.samples.every == 0) or log.take("sample"):
-                    self.draw_samples()
-                if last or self.step % job.output.save_every == 0 or log.take("save"):
+                if self.step and (self.finished or self.step % self.job.output.save_every == 0 or self.log.take("save")):
                     file = self.save(exporter)
-            return file if file and self.saved == self.step else self.save(exporter)
-        except BaseException:
+                if self.finished or (self.step and self.log.take("stop")):
+                    return file if file and self.saved == self.step else self.save(exporter)
+                self.one_step()
+        except Exception:
             if self.step > max(self.saved, 0):
                 self.checkpoint()
             raise
 
+    @property
+    def finished(self) -> bool:
+        """Whether the last step is done."""
+        return self.step >= self.job.schedule.steps
+
     def one_step(self) -> None:
         """Trains one step and reports it."""
         start = time.perf_counter()
-        optimizer, seed = self.job.optimizer, self.job.schedule.seed
-        result = train_step(self.step + 1, self.state, self.objective, self.compute, optimizer.max_grad_norm, seed, self.log)
+        result = train_step(self.step + 1, self.job, self.state, self.objective, self.compute, self.log)
         self.step += 1
         self._seconds.append(time.perf_counter() - start)
         self.log.emit(self._report(result))
@@ -105,30 +99,19 @@ class Training:
         return events.Step(self.step, total, result.loss, result.lr, result.grad_norm, seconds, self.compute.peak_gib(), left)
 
     def draw_samples(self) -> None:
-        """Draws the sample prompts at this step, skipping what is already there."""
-        folder = self.run.sample_folder(self.step)
-        if not self.requests or not self.job.samples.every:
-            return
-        self.log.emit(events.Phase("sample", f"step {self.step}"))
-        dataset = self.objective.dataset
-        self.lora.train(False)
-        done = Countdown(self.log, self.requests)
-        for slot, request in enumerate(self.requests):
-            file = folder / f"{slot:02d}.mp4"
-            if not file.is_file():
-                text, negative = dataset.text(request.prompt), dataset.text(request.negative)
-                write_mp4(draw(self.components, request, text, negative, done), file, self.components.family.spec.fps)
-            self.log.emit(events.Sample(self.step, slot, request.prompt, file.relative_to(self.run.path).as_posix()))
-        self.lora.train(True)
-        self.components.park_vae()
-        if self.step < self.job.schedule.steps:
+        """Draws the sample prompts if they are due at this step or asked for; those already there are kept."""
+        asked, every = self.log.take("sample"), self.job.samples.every
+        if asked or (every and (self.finished or self.step % every == 0)):
+            self.lora.train(False)
+            self.samples.draw(self.step)
+            self.lora.train(True)
+        if not self.finished and self.log.phase != "train":
             self.log.emit(events.Phase("train"))
 
     def checkpoint(self) -> Path:
         """Saves all that an exact resume needs."""
         state = {
             "optimizer": self.state.optimizer.state_dict(),
-            "schedule": self.state.schedule.state_dict(),
             "scaler": self.state.scaler.state_dict(),
         }
         folder = self.run.save_checkpoint(self.step, self.lora.weights(), state, self.job.output.keep)

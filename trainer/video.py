@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from .files import complete_or_absent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,12 +20,9 @@ def write_mp4(frames: Tensor, file: Path, fps: float, crf: int = 12) -> None:
     import av
 
     height, width = frames.shape[1] // 2 * 2, frames.shape[2] // 2 * 2  # 4:2:0 chroma needs even sizes
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(file.name + ".part")
-    with av.open(str(beside), "w", format="mp4", options={"movflags": "faststart"}) as container:
+    with complete_or_absent(file) as beside, av.open(str(beside), "w", format="mp4", options={"movflags": "faststart"}) as container:
         stream = container.add_stream("libx264", rate=Fraction(fps).limit_denominator(1001), options={"crf": str(crf), "preset": "fast"})
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         for frame in frames[:, :height, :width].contiguous().numpy():
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
         container.mux(stream.encode())
-    os.replace(beside, file)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..runfolder import step_name
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from ..job import TrainingJob
     from ..models.base import ModelFamily
     from .lora import Lora
+
+
+PATHS = ("source", "folder", "continue_from", "image")  # settings that hold paths
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,11 @@ class Exporter:
         """Exports, reads back and compares; raises UserError if the LoRA is not finite or the folder not writable."""
         file, weights = self.file(step), lora.weights()
         require_modules(weights, lora.layers, str(file))
-        save_lora(weights, self.family, file, self.metadata(step))
+        save_lora(weights, self.family, file, self.metadata(lora, step))
         return file
 
-    def metadata(self, step: int) -> dict[str, str]:
-        """Safetensors metadata: modelspec 1.0.0 keys, kohya's ss_ keys, and the job itself."""
+    def metadata(self, lora: Lora, step: int) -> dict[str, str]:
+        """Safetensors metadata: modelspec 1.0.0 keys, kohya's ss_ keys, and the settings, which name no folder of this machine."""
         job, spec = self.job, self.family.spec
         return {
             "format": "pt",
@@ -51,13 +55,23 @@ class Exporter:
             "modelspec.trigger_phrase": job.captions.prefix,
             "ss_output_name": self.name,
             "ss_network_module": "networks.lora",
-            "ss_network_dim": str(job.adapter.rank),
-            "ss_network_alpha": str(job.adapter.effective_alpha),
+            "ss_network_dim": str(lora.rank),
+            "ss_network_alpha": str(lora.alpha),
             "ss_base_model_version": f"{spec.family}-{spec.variant}",
             "ss_sd_model_name": Path(job.model.source).name,
             "ss_steps": str(step),
             "ss_learning_rate": str(job.optimizer.learning_rate),
             "ss_seed": str(job.schedule.seed),
             "video_trainer.version": __version__,
-            "video_trainer.job": job.model_dump_json(),
+            "video_trainer.job": json.dumps(_without_paths(job.model_dump(mode="json"))),
         }
+
+
+def _without_paths(value: Any) -> Any:
+    """Settings with every path cut to its last name: LoRA files are published."""
+    if isinstance(value, dict):
+        return {
+            name: Path(part.replace("\\", "/")).name if name in PATHS and isinstance(part, str) else _without_paths(part)
+            for name, part in value.items()
+        }
+    return [_without_paths(part) for part in value] if isinstance(value, list) else value

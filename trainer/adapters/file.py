@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import Problem, UserError, fail
+from ..files import complete_or_absent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,15 +49,18 @@ def save_lora(weights: LoraWeights, family: ModelFamily, file: Path, metadata: d
         tensors[f"{name}.lora_B.weight"] = up
         tensors[f"{name}.alpha"] = torch.tensor(float(weights.alpha))
     check_finite(weights, str(file))
-    beside = file.with_name(file.name + ".part")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, beside, {**metadata, "sshs_model_hash": _content_hash(tensors)})
-        os.replace(beside, file)
+        with complete_or_absent(file) as beside:
+            save_file(tensors, beside, metadata)
+            _require_same(load_lora(beside, family), weights)
     except OSError as error:
         raise fail(str(file), f"cannot be written: {error}.", "Free space or give the folder write permission, then run again.") from None
-    back = load_lora(file, family)
-    assert back.pairs.keys() == weights.pairs.keys() and back.alpha == weights.alpha and back.rank == weights.rank
+
+
+def _require_same(back: LoraWeights, weights: LoraWeights) -> None:
+    import torch
+
+    assert back.pairs.keys() == weights.pairs.keys() and (back.rank, back.alpha) == (weights.rank, weights.alpha)
     assert all(torch.equal(a, b) for name, pair in weights.pairs.items() for a, b in zip(pair, back.pairs[name], strict=True))
 
 
@@ -83,10 +85,10 @@ def load_lora(file: Path, family: ModelFamily) -> LoraWeights:
     """Reads a LoRA file in ComfyUI's names; raises UserError listing keys that do not belong to this family."""
     import torch
     from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors.torch import load
 
     try:
-        tensors = load_file(file)
+        tensors = load(file.read_bytes())  # not mapped: Windows cannot replace a file that is
     except FileNotFoundError:
         raise fail(str(file), "does not exist.", "Choose a .safetensors LoRA file.") from None
     except (SafetensorError, OSError) as error:
@@ -130,11 +132,3 @@ def _split(key: str) -> tuple[str, str]:
         if key.endswith(suffix):
             return key.removesuffix(suffix), kind
     return key, "unknown"
-
-
-def _content_hash(tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(tensors[name].contiguous().numpy().tobytes())
-    return digest.hexdigest()

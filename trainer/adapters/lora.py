@@ -34,7 +34,7 @@ class Lora:
 
         alpha = cast(int, settings.effective_alpha)  # PEFT takes fractions too, whatever it declares
         config = LoraConfig(r=settings.rank, lora_alpha=alpha, lora_dropout=settings.dropout, target_modules=targets)
-        with draws.module_randomness(seed, "adapter"), without_broken() as reasons:
+        with draws.module_randomness(torch.device("cpu"), seed, "adapter"), without_broken() as reasons:
             inject_adapter_in_model(config, transformer, NAME)
         for reason in reasons:
             if log:
@@ -44,6 +44,8 @@ class Lora:
         for layer in self.layers.values():
             layer.lora_A[NAME].to(torch.float32)
             layer.lora_B[NAME].to(torch.float32)
+            # PEFT would copy half-precision inputs to the LoRA's float32; autocast brings the small LoRA to them instead.
+            layer.cast_input_dtype_enabled = layer.get_base_layer().weight.dtype == torch.float32
         self.strength = 1.0
 
     @classmethod

@@ -49,7 +49,7 @@ class ClipCache:
         return key_of(
             content=entry.digest, indices=entry.plan.indices, window=size.frames, starts=entry.plan.starts,
             height=size.height, width=size.width, crop="cover centre", decoder=DECODER_FORMAT,
-            family=spec.family, variant=spec.variant, encoder=self._identity, dtype=str(self._encoders.compute.dtype), format=CACHE_FORMAT,
+            family=spec.family, variant=spec.variant, encoder=self._identity, dtype=str(self._family.vae_dtype), format=CACHE_FORMAT,
         )  # fmt: skip
 
     def add(self, entries: Sequence[Entry], skip: Callable[[ClipPlan, str], None]) -> None:
@@ -96,7 +96,7 @@ class ClipCache:
                 encoded = self._family.encode_video(vae, torch.from_numpy(np.stack(recent)).to(compute.device))
             for name, tensor in encoded.items():
                 if not tensor.isfinite().all():
-                    raise UnusableClip(f"the VAE gives values that are not finite in {compute.dtype}; use another precision")
+                    raise UnusableClip("the VAE gives values that are not finite")
                 tensors[window_prefix(windows[place]) + name] = tensor.cpu()
         return tensors
 

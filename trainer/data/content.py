@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+
+from ..files import complete_or_absent
 
 _CHUNK = 1 << 24  # bytes
 _RACY_NS = 2_000_000_000  # a file changed this shortly before being read may change again within its clock's tick
@@ -92,14 +93,6 @@ def component_identity(index: ContentIndex, folder: Path, prefixes: Iterable[str
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Writes a file beside its place, flushes it to the disk and renames it; no reader ever sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with beside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    """Writes a file that is complete or absent."""
+    with complete_or_absent(path) as beside:
+        beside.write_bytes(data)

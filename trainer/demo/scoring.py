@@ -50,6 +50,7 @@ class Examiner:
 
     def __init__(self, model: Path, lora: Path | None = None, device: str = "auto") -> None:
         self.sampler = VideoSampler(model, ComputeSettings(device=device), lora)
+        self.sampler.attach()
         self.family = self.sampler.family
 
     def draw(self, prompts: Sequence[str], seeds: Sequence[int], strength: float = 1.0) -> list[np.ndarray]:

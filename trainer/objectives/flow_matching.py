@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from .. import draws
+from .base import MicroBatch
 from .noise_levels import draw_sigma
 
 if TYPE_CHECKING:
@@ -19,18 +19,6 @@ if TYPE_CHECKING:
     from ..models.base import ModelFamily
 
 
-@dataclass
-class MicroBatch:
-    """B examples of one shape, with every random draw made; tensors are on the training device."""
-
-    latents: Tensor  # [B, C, T, h, w], as cached
-    text: dict[str, Tensor]
-    noise: Tensor  # [B, C, T, h, w]
-    sigma: Tensor  # [B]
-    weights: Tensor  # [B], shares of the step's loss
-    examples: Sequence[Example]
-
-
 class FlowMatching:
     """Collects a step's examples from the cache and compares predicted with true velocity."""
 
@@ -38,14 +26,14 @@ class FlowMatching:
         self.job, self.family, self.dataset, self.sampler, self.device = job, family, dataset, sampler, device
         self.shift = job.objective.shift or family.spec.train_shift
 
-    def collect(self, step: int) -> list[MicroBatch]:
-        """The micro-batches of optimizer step `step` (1-based)."""
-        return [self._micro_batch(examples) for examples in self.sampler.plan(step).micro_batches]
+    def collect(self, step: int) -> Iterator[MicroBatch]:
+        """The micro-batches of optimizer step `step` (1-based), each moved to the device when it is needed."""
+        return (self._micro_batch(examples) for examples in self.sampler.plan(step).micro_batches)
 
     def loss(self, transformer: nn.Module, batch: MicroBatch) -> Tensor:
-        """Mean squared error of the velocity for each example, [B] float32."""
+        """Mean squared error of the velocity for each example, [B], in the latents' precision (float32)."""
         inputs = self.family.model_inputs({"latents": batch.latents}, batch.text, batch.noise, batch.sigma)
-        error = (self.family.predict(transformer, inputs).float() - inputs.target.float()).square()
+        error = (self.family.predict(transformer, inputs).to(inputs.target.dtype) - inputs.target).square()
         if inputs.loss_mask is None:
             return error.flatten(1).mean(1)
         mask = inputs.loss_mask.expand_as(error)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...files import complete_or_absent
 from . import keys
 
 if TYPE_CHECKING:
@@ -35,7 +35,5 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
 def _write(tensors: dict[str, Tensor], file: Path, metadata: dict[str, str]) -> None:
     from safetensors.torch import save_file
 
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(file.name + ".part")
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside, metadata)
-    os.replace(beside, file)
+    with complete_or_absent(file) as beside:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside, metadata)

@@ -82,8 +82,18 @@ class Wan(ModelFamily):
             for part in ("transformer", "vae", "text_encoder")
             if not any((self.folder / part).glob("*.safetensors"))
         ]
-        if self.config.get("image_dim") or self.config.get("in_channels", 16) != 16:
-            problems.append(Problem(str(self.folder), "is an image-to-video model.", "Only text-to-video of this family is supported yet."))
+        channels = self.config.get("in_channels", 16)
+        if self.config.get("image_dim") or channels != 16 or (self.folder / "transformer_2").is_dir():
+            found = (
+                "two experts"
+                if (self.folder / "transformer_2").is_dir()
+                else f"{channels} input channels"
+                if channels != 16
+                else "image input"
+            )
+            problems.append(
+                Problem(str(self.folder), f"is not Wan 2.1 text-to-video: it has {found}.", "Other variants are not supported yet.")
+            )
         if problems:
             raise UserError(problems)
 

@@ -1,0 +1,44 @@
+"""The sample videos of a run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from . import events
+from .data.content import key_of
+from .sampling import Countdown, SampleRequest, draw
+from .video import write_mp4
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .components import Components
+    from .data.dataset import Dataset
+    from .events import EventLog
+    from .runfolder import RunFolder
+
+
+class Samples:
+    """Draws the sample prompts of a run; a file is named by its prompt's place and all that shapes it."""
+
+    def __init__(self, run: RunFolder, requests: list[SampleRequest], dataset: Dataset, components: Components, log: EventLog) -> None:
+        self.run, self.requests, self.dataset, self.components, self.log = run, requests, dataset, components, log
+
+    def file(self, step: int, slot: int) -> Path:
+        """Where the sample of a prompt at a step lies."""
+        return self.run.sample_folder(step) / f"{slot:02d}-{key_of(**asdict(self.requests[slot]))[:8]}.mp4"
+
+    def draw(self, step: int) -> None:
+        """Draws what is not there yet at this step."""
+        missing = [slot for slot in range(len(self.requests)) if not self.file(step, slot).is_file()]
+        if not missing:
+            return
+        self.log.emit(events.Phase("sample", f"step {step}"))
+        countdown = Countdown(self.log, [self.requests[slot] for slot in missing])
+        for slot in missing:
+            request, file = self.requests[slot], self.file(step, slot)
+            text, negative = self.dataset.text(request.prompt), self.dataset.text(request.negative)
+            write_mp4(draw(self.components, request, text, negative, countdown), file, self.components.family.spec.fps)
+            self.log.emit(events.Sample(step, slot, request.prompt, file.relative_to(self.run.path).as_posix()))
+        self.components.park_vae()
