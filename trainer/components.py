@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from .errors import UserError, fail
+from .packages import without_broken
 
 if TYPE_CHECKING:
     from diffusers import ModelMixin
@@ -12,6 +16,8 @@ if TYPE_CHECKING:
     from .compute import Compute
     from .events import EventLog
     from .models.base import ModelFamily, TextEncoder
+
+T = TypeVar("T")
 
 
 class Components:
@@ -26,8 +32,7 @@ class Components:
     def transformer(self) -> ModelMixin:
         """The frozen transformer on the device, in the run's precision."""
         if self._transformer is None:
-            self.log.check()
-            self._transformer = self.family.load_transformer(self.compute.dtype)
+            self._transformer = self._loaded("transformer", lambda: self.family.load_transformer(self.compute.dtype))
             self.compute.keep_float32(cast("nn.Module", self._transformer))
         cast("nn.Module", self._transformer).to(self.compute.device)
         return self._transformer
@@ -35,8 +40,7 @@ class Components:
     def vae(self) -> nn.Module:
         """The VAE on the device."""
         if self._vae is None:
-            self.log.check()
-            self._vae = self.family.load_vae()
+            self._vae = self._loaded("vae", self.family.load_vae)
         return self._vae.to(self.compute.device)
 
     def text_encoder(self) -> TextEncoder:
@@ -44,8 +48,7 @@ class Components:
         import torch
 
         if self._text_encoder is None:
-            self.log.check()
-            self._text_encoder = self.family.load_text_encoder(self.compute.dtype)
+            self._text_encoder = self._loaded("text_encoder", lambda: self.family.load_text_encoder(self.compute.dtype))
         try:
             self._text_encoder.module.to(self.compute.device)
         except torch.OutOfMemoryError:
@@ -55,6 +58,21 @@ class Components:
                 "The text encoder does not fit into the card's free memory: it computes on the CPU, which is slower.", "memory", "info"
             )
         return self._text_encoder
+
+    def _loaded(self, part: str, load: Callable[[], T]) -> T:
+        """What `load` gives; broken optional packages stay out of its imports, and its errors name the model's part."""
+        self.log.check()
+        try:
+            with without_broken() as reasons:
+                loaded = load()
+        except (UserError, MemoryError):
+            raise
+        except Exception as error:  # whatever the libraries raise on files that do not fit
+            found = f"could not be loaded ({type(error).__name__}: {error})."
+            raise fail(str(self.family.folder / part), found, "Download this part of the model again.") from error
+        for reason in reasons:
+            self.log.notice(reason, "packages")
+        return loaded
 
     def park_vae(self) -> None:
         """Moves the VAE to the host, if it is loaded."""

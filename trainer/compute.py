@@ -98,6 +98,8 @@ def _device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise fail("compute.device", f"'{name}' is not a device.", "Use auto, cpu, cuda or cuda:N.") from None
+    if device.type not in ("cpu", "cuda", "mps") or (device.type == "mps" and not torch.backends.mps.is_available()):
+        raise fail("compute.device", f"'{name}' cannot be trained on.", "Use auto, cpu, cuda or cuda:N.")
     if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
         raise fail("compute.device", f"'{name}' is not on this machine.", "Use auto or cpu, or install a PyTorch built for your card.")
     return device

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, Protocol
 
 from .errors import Interrupted
 
+UNDONE = ("step", "sample", "checkpoint")  # events that a later `resumed` takes back
 Request = Literal["stop", "cancel", "sample", "save"]
 
 
@@ -229,22 +230,24 @@ class EventLog:
 
 
 def read_events(path: Path) -> list[dict[str, object]]:
-    """The log's events in order, with those undone by a later `resumed` dropped; a half-written last line is skipped."""
+    """The log's events in order, with those undone by a later `resumed` dropped."""
     kept: list[dict[str, object]] = []
-    for event in _parse(path):
-        if event["type"] == "resumed":
-            last = int(str(event["step"]))
-            undone = {"step", "sample", "checkpoint"}
-            kept = [e for e in kept if e["type"] not in undone or int(str(e["step"])) <= last]
+    for event in read_log(path):
+        last = event.get("step")
+        if event["type"] == "resumed" and isinstance(last, int):
+            kept = [e for e in kept if e["type"] not in UNDONE or not isinstance(step := e.get("step"), int) or step <= last]
         kept.append(event)
     return kept
 
 
-def _parse(path: Path) -> Iterator[dict[str, object]]:
+def read_log(path: Path) -> Iterator[dict[str, object]]:
+    """Every event in the log with its line number as `index`; lines that are no event are passed over."""
     if not path.exists():
         return
-    for line in path.read_bytes().splitlines():
+    for index, line in enumerate(path.read_bytes().splitlines()):
         try:
-            yield json.loads(line)
-        except ValueError:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
             continue
+        if isinstance(event, dict) and isinstance(event.get("type"), str):
+            yield {**event, "index": index}

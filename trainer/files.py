@@ -23,6 +23,12 @@ def complete_or_absent(path: Path) -> Iterator[Path]:
         beside.unlink(missing_ok=True)
 
 
+def write_bytes(path: Path, data: bytes) -> None:
+    """Writes a file that is complete or absent."""
+    with complete_or_absent(path) as beside:
+        beside.write_bytes(data)
+
+
 def write_json(path: Path, data: object) -> None:
     """Writes indented JSON; names that are not text in any encoding survive as escapes."""
     with complete_or_absent(path) as beside:

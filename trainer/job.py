@@ -110,6 +110,13 @@ class DatasetSettings(Settings):
     )
     windows: WindowSettings | None = setting(None, "FramePack windows", "Sliding windows; empty trains on whole buckets.")
 
+    @field_validator("fps")
+    @classmethod
+    def _a_rate(cls, fps: float) -> float:
+        if 0 < fps < 1:
+            raise ValueError("a frame rate is at least 1, or 0 for the model's own")
+        return fps
+
 
 class CaptionSettings(Settings):
     """How captions are used."""
@@ -274,9 +281,9 @@ class TrainingJob(Settings):
         """Reads a job file; raises UserError naming the file and line of a JSON fault."""
         try:
             data = json.loads(path.read_text(encoding="utf-8-sig"))
-        except FileNotFoundError:
-            raise fail(str(path), "does not exist.", "Give the path of a job.json.") from None
-        except json.JSONDecodeError as error:
+        except OSError as error:
+            raise fail(str(path), f"cannot be read: {error.strerror}.", "Give the path of a job.json.") from None
+        except (ValueError, RecursionError) as error:
             raise fail(str(path), f"is not JSON: {error}.", "In JSON a backslash of a path is written \\\\.") from None
         if not isinstance(data, dict):
             raise fail(str(path), "is not a job.", "A job is a JSON object with model, dataset, ….")

@@ -25,7 +25,7 @@ REQUIRED = {  # module -> distribution
     "accelerate": "accelerate",
     "peft": "peft",
 }
-PROBED = {"torchao": (0, 16), "bitsandbytes": (0, 43)}  # optional ones that peft and diffusers import when present
+PROBED = {"torchao": (0, 16), "bitsandbytes": (0, 43), "xformers": (0, 0)}  # optional ones that peft and diffusers import when present
 
 
 REQUIREMENTS = Path(__file__).parent.parent / "requirements.txt"

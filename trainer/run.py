@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,7 +81,7 @@ def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> R
     log.emit(events.Phase("prepare", "Opening the model"))
     job = job.with_absolute_paths()
     family = open_model(find_model(job.model.source, places.models, places.downloads), job.model.family)
-    check_against_model(job, family)
+    check_against_model(job, family, fresh=not (places.runs / job.output.name).exists())
     components = Components(family, Compute(job.compute), log)
     try:
         dataset = prepare_dataset(job.dataset, job.captions, family, places.cache, components, log)
@@ -109,7 +109,7 @@ def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: Dataset
     family, compute, steps = components.family, components.compute, job.schedule.steps
     exporter = Exporter(places.loras, folder.name, job, family)
     lora_file, done = exporter.file(steps), steps
-    if folder.checkpoints()[-1:] == [steps] and lora_file.is_file():
+    if folder.checkpoints()[-1:] == [steps] and _readable(lora_file, family):
         log.notice("Already trained with these settings and clips; this is that result.", "output.name", "info")
     else:
         folder.write_job(job)
@@ -124,7 +124,7 @@ def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: Dataset
         log.notice(f"One step averages over {sampler.effective_batch}; an epoch has {sampler.steps_per_epoch} steps.", "dataset", "info")
         with compute.repeatable():
             log.emit(events.Phase("load", "Loading the transformer"))
-            lora = _attach(job, family, components, log)
+            lora = _attach(job, folder, components, log)
             objective = FlowMatching(job, family, dataset, sampler, compute.device)
             samples = Samples(folder, requests, dataset, components, log)
             training = Training(job, folder, components, lora, objective, samples, log)
@@ -141,15 +141,20 @@ def _failure_told(log: EventLog) -> Iterator[None]:
     try:
         yield
     except (Interrupted, KeyboardInterrupt):
-        log.emit(events.Stopped(log.step))
+        with suppress(OSError):
+            log.emit(events.Stopped(log.step))
         raise
     except BaseException as error:
-        log.emit(events.Failed(str(error) or type(error).__name__))
+        with suppress(OSError):  # a full disk must not hide what went wrong
+            log.emit(events.Failed(str(error) or type(error).__name__))
         raise
 
 
-def check_against_model(job: TrainingJob, family: ModelFamily) -> None:
-    """Raises UserError listing the settings that this model cannot follow, before anything large is read."""
+def check_against_model(job: TrainingJob, family: ModelFamily, fresh: bool) -> None:
+    """Raises UserError listing the settings that this model cannot follow, before anything large is read.
+
+    A run that may be resumed does not need the LoRA that it continued from: its checkpoints hold all.
+    """
     from .adapters.file import load_lora
     from .sampling import SampleRequest
 
@@ -165,7 +170,7 @@ def check_against_model(job: TrainingJob, family: ModelFamily) -> None:
                 Problem(f"samples.prompts.{number}.image", "is not used: this model starts from text alone.", "Remove the image.")
             )
     try:
-        if job.adapter.continue_from:
+        if job.adapter.continue_from and fresh:
             load_lora(Path(job.adapter.continue_from), family)
     except UserError as error:
         problems += error.problems
@@ -198,20 +203,32 @@ def sample_requests(job: TrainingJob, family: ModelFamily, dataset: Dataset) -> 
     return requests
 
 
-def _attach(job: TrainingJob, family: ModelFamily, components: Components, log: EventLog) -> Lora:
+def _readable(file: Path, family: ModelFamily) -> bool:
+    from .adapters.file import load_lora
+
+    try:
+        load_lora(file, family)
+    except UserError:
+        return False
+    return True
+
+
+def _attach(job: TrainingJob, folder: RunFolder, components: Components, log: EventLog) -> Lora:
     from .adapters.file import load_lora, require_modules
     from .adapters.lora import Lora
 
-    transformer = components.transformer()
+    family, transformer = components.family, components.transformer()
     if job.memory.gradient_checkpointing:
         transformer.enable_gradient_checkpointing()
     settings, weights = job.adapter, None
-    if settings.continue_from:
+    if newest := folder.newest_checkpoint():
+        weights = newest[1]
+    elif settings.continue_from:
         weights = load_lora(Path(settings.continue_from), family)
         require_modules(weights, dict(transformer.named_modules()), settings.continue_from)
-        if (weights.rank, weights.alpha) != (settings.rank, settings.effective_alpha):
-            log.notice(f"Continuing a LoRA of rank {weights.rank} and alpha {weights.alpha:g}: these are used.", "adapter.rank", "info")
-            settings = settings.model_copy(update={"rank": weights.rank, "alpha": weights.alpha})
+    if weights and (weights.rank, weights.alpha) != (settings.rank, settings.effective_alpha):
+        log.notice(f"Continuing a LoRA of rank {weights.rank} and alpha {weights.alpha:g}: these are used.", "adapter.rank", "info")
+        settings = settings.model_copy(update={"rank": weights.rank, "alpha": weights.alpha})
     lora = Lora.attach(transformer, family.spec, settings, job.schedule.seed, log)
     if weights:
         lora.load(weights)

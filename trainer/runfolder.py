@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from . import __version__
 from .adapters.file import LoraWeights
 from .errors import UserError, fail
-from .files import write_json
+from .files import write_bytes, write_json
 from .job import TrainingJob
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ class RunFolder:
         """The run in this folder, or None if there is none."""
         try:
             about = json.loads((path / "run.json").read_text(encoding="utf-8"))
-            return cls(path, about["id"], about["dataset"])
-        except (OSError, ValueError, KeyError):
+            return cls(path, str(about["id"]), str(about["dataset"]))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     @contextmanager
@@ -109,7 +110,7 @@ class RunFolder:
     def save_checkpoint(self, step: int, weights: LoraWeights, state: dict[str, Any], keep: int) -> Path:
         """Writes a checkpoint that is complete or absent, then removes the oldest beyond `keep`."""
         import torch
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         final = self.path / "checkpoints" / step_name(step)
         if step in self.checkpoints():
@@ -121,8 +122,10 @@ class RunFolder:
             halves: dict[str, Tensor] = {}
             for name, (down, up) in weights.pairs.items():
                 halves |= {f"{name}.down": down, f"{name}.up": up}
-            save_file(halves, beside / "adapter.safetensors")
-            torch.save(state, beside / "optimizer.pt")
+            tensors = io.BytesIO()
+            torch.save(state, tensors)  # to memory: on a full disk torch and safetensors raise errors of their own
+            write_bytes(beside / "adapter.safetensors", save(halves))
+            write_bytes(beside / "optimizer.pt", tensors.getvalue())
             write_json(beside / "state.json", {"step": step, "rank": weights.rank, "alpha": weights.alpha})
             shutil.rmtree(final, ignore_errors=True)
             os.replace(beside, final)
@@ -134,8 +137,17 @@ class RunFolder:
             shutil.rmtree(self.path / "checkpoints" / step_name(old), ignore_errors=True)
         return final
 
-    def load_checkpoint(self, step: int) -> tuple[LoraWeights, dict[str, Any]]:
-        """Adapter weights and optimizer state of a step."""
+    def newest_checkpoint(self) -> tuple[int, LoraWeights, dict[str, Any]] | None:
+        """Step, adapter weights and optimizer state of the newest checkpoint that can be read; damaged ones are set aside."""
+        for step in reversed(self.checkpoints()):
+            try:
+                return step, *self._load_checkpoint(step)
+            except Exception:  # whatever the parsers of three formats raise on damaged bytes
+                folder = self.path / "checkpoints" / step_name(step)
+                os.replace(folder, folder.with_name(f"damaged-{folder.name}-{uuid.uuid4().hex[:4]}"))
+        return None
+
+    def _load_checkpoint(self, step: int) -> tuple[LoraWeights, dict[str, Any]]:
         import torch
         from safetensors.torch import load
 

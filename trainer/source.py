@@ -21,7 +21,10 @@ def find_model(source: str, model_folders: Sequence[Path], downloads: Path | Non
     name = source.strip().strip('"')
     if not name:
         raise fail("model.source", "is empty.", "Give a diffusers model folder or a hub id (owner/name).")
-    candidates = [Path(name).expanduser(), *(folder / name for folder in model_folders)]
+    candidates = [
+        Path(name) if name.startswith("~") and not name.startswith(("~/", "~\\")) else Path(name).expanduser(),
+        *(folder / name for folder in model_folders),
+    ]
     for candidate in candidates:
         if (candidate / "model_index.json").is_file():
             return candidate

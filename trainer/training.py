@@ -47,15 +47,15 @@ class Training:
         self._seconds: deque[float] = deque(maxlen=SPEED_WINDOW)
 
     def resume(self) -> None:
-        """Takes up the newest checkpoint, if there is one."""
-        if not (done := self.run.checkpoints()):
-            return
-        weights, state = self.run.load_checkpoint(done[-1])
-        self.lora.load(weights, str(self.run.path))
-        self.state.optimizer.load_state_dict(state["optimizer"])
-        self.state.scaler.load_state_dict(state["scaler"])
-        self.step = self.saved = done[-1]
-        self.log.emit(events.Resumed(self.step))
+        """Takes up the newest checkpoint, or starts over if the run was ended before its first."""
+        if newest := self.run.newest_checkpoint():
+            self.step, weights, state = newest
+            self.saved = self.step
+            self.lora.load(weights, str(self.run.path))
+            self.state.optimizer.load_state_dict(state["optimizer"])
+            self.state.scaler.load_state_dict(state["scaler"])
+        if self.step or any(event["type"] in events.UNDONE for event in events.read_log(self.run.events)):
+            self.log.emit(events.Resumed(self.step))
 
     def train(self, exporter: Exporter) -> Path:
         """Trains to the last step, or to where it is told to stop and keep; the exported LoRA's file.

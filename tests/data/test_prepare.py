@@ -385,6 +385,6 @@ def test_full_disk_is_told(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> Non
         raise OSError(errno.ENOSPC, "No space left on device")
 
     setup.clip("a.mp4")
-    monkeypatch.setattr(cache, "write_atomically", full)
+    monkeypatch.setattr(cache, "write_bytes", full)
     with pytest.raises(UserError, match="disk is full"):
         setup.prepare()

@@ -40,7 +40,7 @@ def save_lora(weights: LoraWeights, family: ModelFamily, file: Path, metadata: d
     Raises UserError if the folder cannot be written, AssertionError if what was read back differs.
     """
     import torch
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     tensors: dict[str, Tensor] = {}
     for module, (down, up) in weights.pairs.items():
@@ -51,7 +51,7 @@ def save_lora(weights: LoraWeights, family: ModelFamily, file: Path, metadata: d
     check_finite(weights, str(file))
     try:
         with complete_or_absent(file) as beside:
-            save_file(tensors, beside, metadata)
+            beside.write_bytes(save(tensors, metadata))
             _require_same(load_lora(beside, family), weights)
     except OSError as error:
         raise fail(str(file), f"cannot be written: {error}.", "Free space or give the folder write permission, then run again.") from None
@@ -71,7 +71,9 @@ def check_finite(weights: LoraWeights, where: str) -> None:
     bad = [name for name, pair in weights.pairs.items() if not all(torch.isfinite(half).all() for half in pair)]
     if bad:
         raise fail(
-            where, f"the LoRA is not finite in {len(bad)} layers (such as {bad[0]}).", "Lower the learning rate and run again to resume."
+            where,
+            f"the LoRA is not finite in {len(bad)} layers (such as {bad[0]}).",
+            "It cannot be used; train it at a lower learning rate.",
         )
 
 
@@ -101,7 +103,7 @@ def load_lora(file: Path, family: ModelFamily) -> LoraWeights:
             halves.setdefault(family.module_name(module.removeprefix(PREFIX)), {})[kind] = tensor
         except KeyError:
             unknown.append(key)
-    incomplete = [name for name, found in halves.items() if not {"down", "up"} <= found.keys()]
+    incomplete = [name for name, found in halves.items() if not {"down", "up"} <= found.keys() or found["down"].dim() != 2]
     if unknown or incomplete or not halves:
         sample = (unknown or incomplete or ["no keys at all"])[0]
         raise fail(
@@ -115,7 +117,9 @@ def load_lora(file: Path, family: ModelFamily) -> LoraWeights:
     if len(ranks) > 1 or len(alphas) > 1:
         raise fail(str(file), f"has layers of different rank or alpha (ranks {sorted(ranks)}, alphas {sorted(alphas)}).")
     pairs = {name: (found["down"].to(torch.float32), found["up"].to(torch.float32)) for name, found in halves.items()}
-    return LoraWeights(pairs, ranks.pop(), alphas.pop())
+    weights = LoraWeights(pairs, ranks.pop(), alphas.pop())
+    check_finite(weights, str(file))
+    return weights
 
 
 def require_modules(weights: LoraWeights, modules: Iterable[str], where: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError, fail
-from .content import ContentIndex, signature, write_atomically
+from .content import ContentIndex, signature, write_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,7 +45,7 @@ class TensorCache:
 
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         try:
-            write_atomically(self.path(kind, key), save(tensors, metadata={"checksum": _checksum(tensors)}))
+            write_bytes(self.path(kind, key), save(tensors, metadata={"checksum": _checksum(tensors)}))
         except OSError as error:
             raise _not_written(self.folder, error) from error
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from ..files import complete_or_absent
+from ..files import write_bytes
 
 _CHUNK = 1 << 24  # bytes
 _RACY_NS = 2_000_000_000  # a file changed this shortly before being read may change again within its clock's tick
@@ -55,7 +55,7 @@ class ContentIndex:
         """Writes the index beside its place and renames it, if anything is new; it only saves time, so a full disk is no error."""
         if self._changed:
             with suppress(OSError):
-                write_atomically(self.path, json.dumps(self._known).encode())
+                write_bytes(self.path, json.dumps(self._known).encode())
             self._changed = False
 
 
@@ -90,9 +90,3 @@ def component_identity(index: ContentIndex, folder: Path, prefixes: Iterable[str
             if path.is_file() and not any(piece.startswith(".") for piece in relative.parts):
                 parts[relative.as_posix()] = index.digest(path, check)
     return key_of(**parts)
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Writes a file that is complete or absent."""
-    with complete_or_absent(path) as beside:
-        beside.write_bytes(data)

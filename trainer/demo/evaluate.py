@@ -70,9 +70,7 @@ def encode(model: DemoModel, frames: Tensor) -> Tensor:
         return (model.vae.encode(pixels).latent_dist.mode() - mean) / std
 
 
-def sample(
-    model: DemoModel, prompts: Sequence[str], steps: int = 16, guidance: float = 3.0, seed: int = 0, batch: int = 10
-) -> np.ndarray:
+def sample(model: DemoModel, prompts: Sequence[str], steps: int = 16, guidance: float = 3.0, seed: int = 0, batch: int = 10) -> np.ndarray:
     """Draw one clip for each prompt, [B, F, H, W, 3] uint8."""
     import numpy as np
 
@@ -111,9 +109,7 @@ def kept_rate(model: DemoModel, prompt: str = "a red circle", count: int = 20, s
     return sum(verdict.colour and verdict.shape for verdict in verdicts) / count
 
 
-def concept_loss(
-    model: DemoModel, count: int = 12, seed: int = 4000, levels: Sequence[float] = (0.3, 0.5, 0.7, 0.9)
-) -> dict[float, float]:
+def concept_loss(model: DemoModel, count: int = 12, seed: int = 4000, levels: Sequence[float] = (0.3, 0.5, 0.7, 0.9)) -> dict[float, float]:
     """Flow-matching loss on held-out concept clips at fixed noise levels, with fixed noise."""
     import torch
 

@@ -165,7 +165,5 @@ def embed(text_encoder: Any, ids: Tensor) -> Tensor:
 
 def encode_text(model: DemoModel, texts: Sequence[str]) -> Tensor:
     """Embed texts through the shipped tokenizer, [B, TEXT_LENGTH, D]."""
-    ids = model.tokenizer(
-        list(texts), padding="max_length", max_length=TEXT_LENGTH, truncation=True, return_tensors="pt"
-    ).input_ids
+    ids = model.tokenizer(list(texts), padding="max_length", max_length=TEXT_LENGTH, truncation=True, return_tensors="pt").input_ids
     return embed(model.text_encoder, ids.to(next(model.text_encoder.parameters()).device))

@@ -27,9 +27,7 @@ def train_transformer(
     model = torch.nn.ModuleDict({"transformer": transformer, "text_encoder": text_encoder}).to(device).train()
     latents, ids = _latent_bank(vae, bank, seed, device)
     average = Average(model, 0.9995)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), schedule.rate, betas=(0.9, 0.99), weight_decay=0.01, fused=device != "cpu"
-    )
+    optimizer = torch.optim.AdamW(model.parameters(), schedule.rate, betas=(0.9, 0.99), weight_decay=0.01, fused=device != "cpu")
 
     fused = torch.compile(transformer, dynamic=False) if device != "cpu" else transformer
 

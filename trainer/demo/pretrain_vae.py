@@ -19,9 +19,7 @@ SHAPE_WEIGHT = 6.0  # extra weight of the shape's pixels and their surroundings
 FIGURES = 0.4  # part of the clips that are free figures, so that new concepts can be coded
 
 
-def train_vae(
-    seed: int, device: str, stages: list[tuple[int, int, Schedule]], bank: int = 60_000, start: Any = None
-) -> Any:
+def train_vae(seed: int, device: str, stages: list[tuple[int, int, Schedule]], bank: int = 60_000, start: Any = None) -> Any:
     """Train through stages of (frames, batch, schedule); the result's latents have Wan 2.1's statistics."""
     import torch
 
@@ -86,9 +84,7 @@ def _track_bank(count: int, seed: int) -> Tracks:
 
     generator = random.Random(seed)
     figures = int(count * FIGURES)
-    tracks = pack(
-        [random_figure(generator) for _ in range(figures)] + [random_scene(generator) for _ in range(count - figures)]
-    )
+    tracks = pack([random_figure(generator) for _ in range(figures)] + [random_scene(generator) for _ in range(count - figures)])
     odd = figures // 2
     for colours in (tracks.body, tracks.core, tracks.background):
         colours[:odd] = 255 * torch.rand(odd, 3, generator=torch.Generator().manual_seed(generator.getrandbits(32)))

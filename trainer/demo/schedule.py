@@ -67,9 +67,7 @@ class Average:
             value.data.copy_(average)
 
 
-def backward_pass(
-    module: Any, loss: Callable[..., Tensor], example: Sequence[Tensor], device: str
-) -> Callable[..., Tensor]:
+def backward_pass(module: Any, loss: Callable[..., Tensor], example: Sequence[Tensor], device: str) -> Callable[..., Tensor]:
     """A function that fills the gradients of `loss(*inputs)` in bfloat16 and returns its value.
 
     On a GPU it is one recorded graph: a small model's kernels take longer to launch than to run.
