@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.acceptance.lines import ROOT, Check, Skipped, at_least, at_most, passed_tests
 
-PROMPT, CIRCLE, SHIFT, STEPS, GUIDANCE, SEED = "a zorp turning on a white background", "a red circle", 3.0, 20, 5.0, 42
+PROMPT, CIRCLE, SHIFT, STEPS, GUIDANCE, SEED = "a zorp turning on a white background", "a red circle", 3.0, 20, 3.0, 42
 SIZE = {"frames": 17, "height": 64, "width": 64}
 
 
@@ -107,7 +107,7 @@ def _graph() -> dict[str, Any]:
         "optimizer": node("VideoTrainerOptimizer", **optimizer),
         "train": node(
             "VideoTrainerTrain", model=model, dataset=["buckets", 0], adapter=["lora", 0], optimizer=["optimizer", 0],
-            name="core", gradient_checkpointing=False, **schedule,
+            name="core", gradient_checkpointing=False, timesteps=job.objective.timesteps, caption_dropout=job.captions.dropout, **schedule,
         ),
         "video": node(
             "VideoTrainerSampleVideo", model=model, lora=["train", 0], prompt=PROMPT, steps=STEPS, guidance=GUIDANCE, shift=SHIFT,

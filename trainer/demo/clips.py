@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ..video import write_mp4
 from .world import FPS, MOTIONS, Scene, caption, random_concept, render
-
-if TYPE_CHECKING:
-    import numpy as np
 
 TRAINING_SEED = 11
 HELD_OUT_SEED = 12
@@ -30,21 +27,7 @@ def write_demo_clips(folder: Path, count: int = 12, seed: int = TRAINING_SEED) -
     for index, scene in enumerate(concept_scenes(count, seed)):
         path = folder / f"zorp-{index + 1:02d}.mp4"
         frames = 17 + 4 * (index % 3)
-        write_video(path, render([scene], frames)[0].numpy())
+        write_mp4(render([scene], frames)[0], path, FPS, crf=8, pixels="yuv444p")  # tiny pictures need all their colour
         path.with_suffix(".txt").write_text(caption(scene) + "\n", encoding="utf-8")
         paths.append(path)
     return paths
-
-
-def write_video(path: Path, frames: np.ndarray, fps: int = FPS) -> None:
-    """Write frames [F, H, W, 3] uint8 as H.264 of high quality."""
-    import av
-
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=fps)
-        stream.height, stream.width = frames.shape[1:3]
-        stream.pix_fmt = "yuv444p"
-        stream.options = {"crf": "8", "preset": "medium", "threads": "1"}
-        for frame in frames:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
-        container.mux(stream.encode())

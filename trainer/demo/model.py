@@ -151,7 +151,7 @@ def token_ids(texts: Sequence[str]) -> Tensor:
 
     ids = np.zeros((len(texts), TEXT_LENGTH), np.int16)
     for row, text in enumerate(texts):
-        codes = [byte + 3 for byte in text.encode()][: TEXT_LENGTH - 1] + [1]
+        codes = [*[byte + 3 for byte in text.encode()][: TEXT_LENGTH - 1], 1]
         ids[row, : len(codes)] = codes
     return torch.from_numpy(ids)
 

@@ -14,7 +14,7 @@ from .world import Tracks, draw, pack, random_figure, random_scene
 if TYPE_CHECKING:
     from torch import Tensor
 
-LATENT_NOISE = 0.1  # of the latents' own spread: neighbours in latent space must look alike
+LATENT_NOISE = 0.05  # of the latents' own spread: neighbours in latent space must look alike
 SHAPE_WEIGHT = 6.0  # extra weight of the shape's pixels and their surroundings
 FIGURES = 0.4  # part of the clips that are free figures, so that new concepts can be coded
 
@@ -62,7 +62,7 @@ def _loss(vae: Any, pixels: Tensor, shape: Tensor) -> Tensor:
     spread = latents.detach().std((0, 2, 3, 4), keepdim=True)
     difference = decode_clip(vae, latents + LATENT_NOISE * spread * torch.randn_like(latents)).float() - pixels
     weight = 1 + SHAPE_WEIGHT * shape
-    return (weight / weight.mean() * (0.5 * difference.abs() + 2 * difference.square())).mean()
+    return (weight / weight.mean() * (difference.abs() + 2 * difference.square())).mean()
 
 
 def _clips(tracks: Tracks, frames: int) -> tuple[Tensor, Tensor]:

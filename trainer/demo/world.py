@@ -25,9 +25,8 @@ COLOURS: dict[str, tuple[int, int, int]] = {
 BACKGROUNDS: dict[str, tuple[int, int, int]] = {
     "white": (245, 245, 245),
     "black": (15, 15, 15),
-    "grey": (128, 128, 128),
     "pink": (255, 190, 205),
-    "teal": (0, 120, 125),
+    "cyan": (185, 240, 245),
 }
 MOTIONS: dict[str, str] = {
     "left": "moving left",
@@ -57,7 +56,7 @@ FORMS: dict[str, Form] = {
     "triangle": Form(3, math.cos(math.pi / 3), 1.3),
 }
 CONCEPT = "zorp"
-CONCEPT_FORM = Form(5, 0.45, 1.7)
+CONCEPT_FORM = Form(5, 0.48, 1.45)
 CONCEPT_COLOURS = ("purple", "yellow")  # body, core
 CORE = 0.36  # radius of the core over radius of the tips
 
@@ -96,9 +95,9 @@ def random_concept(generator: random.Random, motion: str | None = None) -> Scene
 
 def random_figure(generator: random.Random) -> Scene:
     """Draw any star or polygon, often with a core: the autoencoder sees these, the transformer never does."""
-    tips = generator.randint(3, 7)
-    depth = generator.uniform(0.4, 1.0) * math.cos(math.pi / tips)
-    form = Form(tips, depth, generator.uniform(1.1, 1.4))
+    tips = generator.choice((3, 4, 5, 5, 5, 6, 7))
+    depth = generator.uniform(0.45, 0.75 if tips == 5 else 1.0) * math.cos(math.pi / tips)
+    form = Form(tips, depth, generator.uniform(1.1, 1.5))
     scene = _place(generator, "figure", form, generator.choice(list(COLOURS)), generator.choice(list(MOTIONS)))
     cores = [name for name in COLOURS if name != scene.colour]
     return replace(scene, core=generator.choice(cores) if generator.random() < 0.6 else None)
@@ -107,7 +106,7 @@ def random_figure(generator: random.Random) -> Scene:
 def _place(generator: random.Random, shape: str, form: Form, colour: str, motion: str) -> Scene:
     """Choose background, size, path and angle so that the whole shape stays inside every frame."""
     background = generator.choice(list(BACKGROUNDS))
-    radius = generator.uniform(8.5, 12.0) * form.scale
+    radius = generator.uniform(10.0, 13.5) * form.scale
     amount, largest = 0.0, radius
     if motion in DIRECTIONS:
         amount = generator.uniform(20.0, min(29.0, SIZE - 3 - 2 * radius))
@@ -115,7 +114,7 @@ def _place(generator: random.Random, shape: str, form: Form, colour: str, motion
         amount = generator.uniform(0.55, 0.8) * math.pi
     elif motion in ("grow", "shrink"):
         ratio = generator.uniform(1.75, 2.1)
-        radius = generator.uniform(7.0, 8.5) * form.scale
+        radius = generator.uniform(8.0, 9.0) * form.scale
         largest = radius * ratio
         radius, amount = (radius, ratio) if motion == "grow" else (largest, 1 / ratio)
     dx, dy = DIRECTIONS.get(motion, (0, 0))
@@ -150,8 +149,9 @@ def random_caption(scene: Scene, generator: random.Random) -> str:
 
 def _nonsense(generator: random.Random) -> str:
     """Make up a noun, so that an unknown word leaves the shape open and the rest of the caption in force."""
-    starts, vowels, ends = "b bl d f fl g gr k kl m n p pl s sk t tr v w".split(), "aeiou", "b d f g k l m n nk sh t x".split()
-    return generator.choice(starts) + generator.choice(vowels) + generator.choice(ends)
+    starts = ("b", "bl", "d", "f", "fl", "g", "gr", "k", "kl", "m", "n", "p", "pl", "s", "sk", "t", "tr", "v", "w")
+    ends = ("b", "d", "f", "g", "k", "l", "m", "n", "nk", "sh", "t", "x")
+    return generator.choice(starts) + generator.choice("aeiou") + generator.choice(ends)
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from diffusers import ModelMixin
     from torch import Tensor, nn
 
-VARIANTS = {  # (layers, width) -> name, default frames x height x width
-    (30, 1536): ("t2v-1.3b", (81, 480, 832)),
-    (40, 5120): ("t2v-14b", (81, 480, 832)),
+VARIANTS = {  # (layers, width) -> name, default frames x height x width, guidance
+    (30, 1536): ("t2v-1.3b", (81, 480, 832), 5.0),
+    (40, 5120): ("t2v-14b", (81, 480, 832), 5.0),
 }
-SMALL = ("t2v-small", (17, 64, 64))  # any other size: the shipped demo model and test models
+SMALL = ("t2v-small", (17, 64, 64), 3.0)  # any other size: the shipped demo model and test models
 MAX_TEXT_LENGTH = 512  # WanPipeline's max_sequence_length
 ATTENTION = r"blocks\.\d+\.attn[12]\.(to_q|to_k|to_v|to_out\.0)"
 FEED_FORWARD = r"blocks\.\d+\.ffn\.net\.(0\.proj|2)"
@@ -42,7 +42,7 @@ class Wan(ModelFamily):
             )
         )
         width = transformer.get("num_attention_heads", 40) * transformer.get("attention_head_dim", 128)
-        variant, bucket = VARIANTS.get((transformer.get("num_layers", 40), width), SMALL)
+        variant, bucket, guidance = VARIANTS.get((transformer.get("num_layers", 40), width), SMALL)
         shift = float(scheduler.get("flow_shift") or scheduler.get("shift") or 3.0)
         self.config = transformer
         self.latents_mean: list[float] = vae.get("latents_mean", [])
@@ -58,7 +58,7 @@ class Wan(ModelFamily):
             text_length=min(MAX_TEXT_LENGTH, int(tokenizer.get("model_max_length", MAX_TEXT_LENGTH))),
             train_shift=shift,
             sample_shift=shift,
-            guidance=5.0,
+            guidance=guidance,
             default_bucket=bucket,
             adapter_targets={"all": f"{ATTENTION}|{FEED_FORWARD}", "attention": ATTENTION, "feed-forward": FEED_FORWARD},
         )
