@@ -277,18 +277,13 @@ async def _get_events(request: web.Request) -> web.Response:
 
 def read_log(run: str, after: int) -> dict[str, Any] | None:
     """Events of a run whose line number is above `after`, and its folder below output; None for an unknown run."""
+    from ..trainer.events import read_log as events_of
     from ..trainer.runfolder import find_run
 
     folder = find_run(places().runs, run)
     if folder is None:
         return None
-    lines = folder.events.read_bytes().splitlines() if folder.events.exists() else []
-    events = []
-    for index, line in enumerate(lines[after + 1 :], start=after + 1):
-        try:
-            events.append({**_json_ready(json.loads(line)), "index": index})
-        except json.JSONDecodeError:
-            continue  # a line half written when the machine died
+    events = [_json_ready(event) for event in events_of(folder.events) if event["index"] > after]
     return {"events": events, "folder": folder.path.relative_to(folder_paths.get_output_directory()).as_posix()}
 
 
@@ -301,7 +296,7 @@ async def _get_active(_: web.Request) -> web.Response:
 async def _post_request(request: web.Request) -> web.Response:
     try:
         wanted = (await request.json())["request"]
-    except (json.JSONDecodeError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         wanted = None
     allowed = [name for name in get_args(Request) if name != "cancel"]
     if wanted not in allowed:

@@ -57,10 +57,10 @@ def _parser() -> argparse.ArgumentParser:
     sample.add_argument("--strength", type=float, default=1.0)
     sample.add_argument("--size", default="", help="frames x height x width, such as 81x480x832; default: the model's own")
     sample.add_argument("--negative", default="")
-    sample.add_argument("--steps", type=int, default=20)
+    sample.add_argument("--steps", type=_at_least_one, default=20)
     sample.add_argument("--guidance", type=float, default=0.0, help="0 is the model's own")
     sample.add_argument("--shift", type=float, default=0.0, help="0 is the model's own")
-    sample.add_argument("--seed", type=int, default=0)
+    sample.add_argument("--seed", type=_seed, default=0)
     sample.add_argument("--to", type=Path, default=Path("sample.mp4"), help="file to write")
     sample.set_defaults(command=_sample)
 
@@ -74,6 +74,18 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--allow-downloads", action="store_true", help="let hub ids be downloaded")
         command.add_argument("--device", default="auto")
     return parser
+
+
+def _at_least_one(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise ValueError(text)
+    return number
+
+
+def _seed(text: str) -> int:
+    if not 0 <= (number := int(text)) < 2**53:
+        raise ValueError(text)
+    return number
 
 
 def _places(arguments: argparse.Namespace) -> Places:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from .errors import Interrupted
 
@@ -229,9 +229,9 @@ class EventLog:
         return report
 
 
-def read_events(path: Path) -> list[dict[str, object]]:
+def read_events(path: Path) -> list[dict[str, Any]]:
     """The log's events in order, with those undone by a later `resumed` dropped."""
-    kept: list[dict[str, object]] = []
+    kept: list[dict[str, Any]] = []
     for event in read_log(path):
         last = event.get("step")
         if event["type"] == "resumed" and isinstance(last, int):
@@ -240,7 +240,7 @@ def read_events(path: Path) -> list[dict[str, object]]:
     return kept
 
 
-def read_log(path: Path) -> Iterator[dict[str, object]]:
+def read_log(path: Path) -> Iterator[dict[str, Any]]:
     """Every event in the log with its line number as `index`; lines that are no event are passed over."""
     if not path.exists():
         return

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from .data.sources.folder import folder_path
 from .errors import fail
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -18,23 +19,20 @@ def find_model(source: str, model_folders: Sequence[Path], downloads: Path | Non
 
     A hub id is taken from the local copies first, and downloaded into `downloads` only if that is given.
     """
-    name = source.strip().strip('"')
-    if not name:
+    name = str(folder_path(source))
+    if not source.strip():
         raise fail("model.source", "is empty.", "Give a diffusers model folder or a hub id (owner/name).")
-    candidates = [
-        Path(name) if name.startswith("~") and not name.startswith(("~/", "~\\")) else Path(name).expanduser(),
-        *(folder / name for folder in model_folders),
-    ]
+    candidates = [Path(name), *(folder / name for folder in model_folders)]
     for candidate in candidates:
         if (candidate / "model_index.json").is_file():
             return candidate
     for candidate in candidates:
         if candidate.is_dir():
             return candidate  # open_model says what is wrong inside
-    if not HUB_ID.fullmatch(name):
+    if not HUB_ID.fullmatch(name.replace("\\", "/")):
         looked = ", ".join(str(folder) for folder in model_folders) or "no model folders are known"
         raise fail("model.source", f"'{name}' was not found (looked in: {looked}).", "Give the full path of a diffusers folder.")
-    return _from_hub(name, downloads)
+    return _from_hub(name.replace("\\", "/"), downloads)
 
 
 def _from_hub(name: str, downloads: Path | None) -> Path:

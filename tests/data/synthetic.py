@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from trainer.events import EventLog, Notice
-from trainer.models.base import FamilySpec, FrameRule
+from trainer.models.base import FamilySpec, FrameRule, TextEncoder
 
 LEVELS = 8  # grey step between neighbouring frames
 
@@ -94,7 +94,7 @@ class FakeFamily:
     """Encodes a clip as every fourth frame, averaged over 8 × 8 blocks, and a text as its bytes."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.spec = folder, SPEC
+        self.folder, self.spec, self.vae_dtype = folder, SPEC, torch.float32
         self.encoded: list[torch.Tensor] = []
         self.texts: list[str] = []
 
@@ -122,7 +122,7 @@ class FakeEncoders:
 
     def text_encoder(self) -> object:
         self.loaded.append("text")
-        return SimpleNamespace(tokenizer=None, module=torch.nn.Identity())
+        return TextEncoder(str, torch.nn.Identity())
 
     def park_vae(self) -> None:
         self.parked.append("vae")

@@ -55,6 +55,10 @@ class TextCache:
                 self._cache.write("texts", self.key(text), tensors)
                 self._ready.add(text)
                 done(number)
+            if encoder.truncated:
+                first = encoder.truncated[0][:80]
+                found = f"{len(encoder.truncated)} texts are longer than the model reads: their ends are not used. The first: '{first}…'"
+                self._log.notice(found, "captions")
         finally:
             self._encoders.park_text_encoder()
             self._cache.index.save()

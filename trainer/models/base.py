@@ -181,3 +181,4 @@ class TextEncoder:
 
     tokenizer: Callable[..., Any]
     module: nn.Module
+    truncated: list[str] = field(default_factory=list)  # texts that were longer than the model reads

@@ -29,7 +29,10 @@ def folder_path(text: str) -> Path:
     text = text.strip()
     while len(text) >= 2 and text[0] + text[-1] in _QUOTES:
         text = text[1:-1].strip()
-    return Path(text).expanduser()
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # "~name" of no user here is a name like any other
+        return Path(text)
 
 
 def read_caption(path: Path) -> tuple[str, str]:

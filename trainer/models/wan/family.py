@@ -149,6 +149,8 @@ class Wan(ModelFamily):
         import torch
 
         tokens = encoder.tokenizer(" ".join(text.split()), truncation=True, max_length=self.spec.text_length, return_tensors="pt")
+        if tokens.input_ids.shape[1] == self.spec.text_length and len(encoder.tokenizer(text).input_ids) > self.spec.text_length:
+            encoder.truncated.append(text)
         device = next(encoder.module.parameters()).device
         with torch.no_grad():
             hidden = encoder.module(tokens.input_ids.to(device), tokens.attention_mask.to(device)).last_hidden_state
