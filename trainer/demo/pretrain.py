@@ -1,8 +1,10 @@
 """Makes the demo model's weights: `python trainer/demo/pretrain.py --out trainer/demo/model --stage all`.
 
-The shipped weights come from four runs on an H200, not from one: the autoencoder from 600 steps on frames and 3,300 on
-clips (with an earlier form of the loss), then 2,300 on clips (`--resume`, batch 24, rate 1.5e-3); transformer and text
-encoder from 9,300 steps (seed 7) and then 40,200 (`--resume --seed 8`), batch 256, 60,000 clips in the bank each.
+The shipped weights come from several runs, not from one. Autoencoder, on an H200: 600 steps on frames and 3,300 on
+clips (with an earlier form of the loss), 2,300 on clips, then 3,900 on today's larger world (`--resume`, batch 24, rate
+1.5e-3, seed 21). Transformer and text encoder: 9,300 and 40,200 steps of batch 256 on an earlier autoencoder and world,
+then about 780 steps of batch 40 on the present ones, on two CPU cores (`--resume --bank 1536 --rate 8e-4 --seed 31`):
+too few, which shows in turning shapes.
 """
 
 from __future__ import annotations
