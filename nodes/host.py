@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ..trainer.run import Places
 
 EVENT = "video_trainer.event"
+TEXT_INTERVAL = 0.25  # seconds between lines of text on a node
 
 # folders -------------------------------------------------------------------------------------------------------------
 
@@ -139,12 +141,14 @@ class NodeListener:
         assert context is not None, "listeners are made while a node runs"
         self.node, self.prompt = context.node_id, context.prompt_id
         self._bar = comfy.utils.ProgressBar(1, node_id=self.node)
+        self._told = 0.0  # when the line was last written
         self._phase = ""
 
     def emit(self, event: Event) -> None:
         """Moves the bar and rewrites the line."""
         if isinstance(event, Phase):
             self._phase = event.name
+            self._told = 0.0  # a new phase is told at once
             self._tell(" · ".join(filter(None, (event.name, event.detail))))
         elif isinstance(event, Progress):
             self._move(event.done, event.total)
@@ -165,6 +169,9 @@ class NodeListener:
             comfy.model_management.interrupt_current_processing(True)
 
     def _tell(self, text: str) -> None:
+        if (now := time.monotonic()) - self._told < TEXT_INTERVAL:
+            return  # quick steps would keep the browser busy with nothing else
+        self._told = now
         server = PromptServer.instance
         server.send_progress_text(text, self.node, server.client_id)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.parse
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -123,4 +124,10 @@ class Canvas:
         return answer["events"]
 
     def picture(self, name: str) -> None:
-        self.page.screenshot(path=str(self.pictures / f"{name} - {self.renderer}.png"))
+        """A screenshot for people to look at; where software rendering cannot keep up, there is none and a warning says so."""
+        try:
+            self.page.screenshot(path=str(self.pictures / f"{name} - {self.renderer}.png"))
+        except Exception as error:
+            if type(error).__name__ != "TimeoutError":
+                raise
+            warnings.warn(f"no screenshot '{name}': the page did not hold still", stacklevel=2)
