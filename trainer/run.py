@@ -15,6 +15,7 @@ from .events import EventLog, Listener, Silent, read_events
 from .packages import require
 
 if TYPE_CHECKING:
+    from .adapters.file import LoraWeights
     from .adapters.lora import Lora
     from .components import Components
     from .data.prepare import Dataset
@@ -124,11 +125,12 @@ def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: Dataset
         log.notice(f"One step averages over {sampler.effective_batch}; an epoch has {sampler.steps_per_epoch} steps.", "dataset", "info")
         with compute.repeatable():
             log.emit(events.Phase("load", "Loading the transformer"))
-            lora = _attach(job, folder, components, log)
+            newest = folder.newest_checkpoint()
+            lora = _attach(job, newest[1] if newest else None, components, log)
             objective = FlowMatching(job, family, dataset, sampler, compute.device)
             samples = Samples(folder, requests, dataset, components, log)
             training = Training(job, folder, components, lora, objective, samples, log)
-            training.resume()
+            training.resume(newest)
             lora_file, done = training.train(exporter), training.step
     result = _result(folder, family, lora_file, done)
     log.emit(events.Finished(done, str(lora_file)) if done == steps else events.Stopped(done))
@@ -213,17 +215,16 @@ def _readable(file: Path, family: ModelFamily) -> bool:
     return True
 
 
-def _attach(job: TrainingJob, folder: RunFolder, components: Components, log: EventLog) -> Lora:
+def _attach(job: TrainingJob, weights: LoraWeights | None, components: Components, log: EventLog) -> Lora:
+    """The run's LoRA: shaped by a checkpoint's `weights`, else by the LoRA it continues from, else by the settings."""
     from .adapters.file import load_lora, require_modules
     from .adapters.lora import Lora
 
     family, transformer = components.family, components.transformer()
     if job.memory.gradient_checkpointing:
         transformer.enable_gradient_checkpointing()
-    settings, weights = job.adapter, None
-    if newest := folder.newest_checkpoint():
-        weights = newest[1]
-    elif settings.continue_from:
+    settings = job.adapter
+    if weights is None and settings.continue_from:
         weights = load_lora(Path(settings.continue_from), family)
         require_modules(weights, dict(transformer.named_modules()), settings.continue_from)
     if weights and (weights.rank, weights.alpha) != (settings.rank, settings.effective_alpha):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import events
 from .optim import make_optimizer
@@ -14,6 +14,7 @@ from .step import StepResult, TrainState, train_step
 
 if TYPE_CHECKING:
     from .adapters.export import Exporter
+    from .adapters.file import LoraWeights
     from .adapters.lora import Lora
     from .components import Components
     from .events import EventLog
@@ -46,9 +47,9 @@ class Training:
         self.saved = -1  # step of the newest checkpoint
         self._seconds: deque[float] = deque(maxlen=SPEED_WINDOW)
 
-    def resume(self) -> None:
-        """Takes up the newest checkpoint, or starts over if the run was ended before its first."""
-        if newest := self.run.newest_checkpoint():
+    def resume(self, newest: tuple[int, LoraWeights, dict[str, Any]] | None) -> None:
+        """Takes up the run's newest checkpoint, or starts over if the run was ended before its first."""
+        if newest:
             self.step, weights, state = newest
             self.saved = self.step
             self.lora.load(weights, str(self.run.path))
