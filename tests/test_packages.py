@@ -14,13 +14,17 @@ import sys, torch
 sys.path[:0] = [{fake!r}, {root!r}]
 from pathlib import Path
 from trainer.adapters.lora import Lora
+from trainer.components import Components
+from trainer.compute import Compute
 from trainer.events import EventLog, Silent
-from trainer.job import AdapterSettings
+from trainer.job import AdapterSettings, ComputeSettings
 from trainer.models import open_model
 class Heard(Silent):
     def emit(self, event): print(event.text)
+log = EventLog(Heard())
 family = open_model(Path({model!r}))
-lora = Lora.attach(family.load_transformer(torch.float32), family.spec, AdapterSettings(), 0, EventLog(Heard()))
+components = Components(family, Compute(ComputeSettings(device="cpu")), log)
+lora = Lora.attach(components.transformer(), family.spec, AdapterSettings(), 0, log)
 print(len(lora.layers), "layers")
 """
 
