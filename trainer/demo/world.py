@@ -58,6 +58,7 @@ FORMS: dict[str, Form] = {
 CONCEPT = "zorp"
 CONCEPT_FORM = Form(5, 0.48, 1.45)
 CONCEPT_COLOURS = ("purple", "yellow")  # body, core
+FIGURE = "figure"  # shape of a scene that no word of the world names
 CORE = 0.36  # radius of the core over radius of the tips
 
 
@@ -93,12 +94,12 @@ def random_concept(generator: random.Random, motion: str | None = None) -> Scene
     return replace(_place(generator, CONCEPT, CONCEPT_FORM, body, motion), core=core)
 
 
-def random_figure(generator: random.Random) -> Scene:
-    """Draw any star or polygon, often with a core: the autoencoder sees these, the transformer never does."""
-    tips = generator.choice((3, 4, 5, 5, 5, 6, 7))
-    depth = generator.uniform(0.45, 0.75 if tips == 5 else 1.0) * math.cos(math.pi / tips)
-    form = Form(tips, depth, generator.uniform(1.1, 1.5))
-    scene = _place(generator, "figure", form, generator.choice(list(COLOURS)), generator.choice(list(MOTIONS)))
+def random_figure(generator: random.Random, tips: Sequence[int] = (3, 4, 5, 5, 5, 6, 7)) -> Scene:
+    """Draw any star or polygon that has one of these numbers of tips, often with a core."""
+    corners = generator.choice(tips)
+    depth = generator.uniform(0.45, 0.75 if corners == 5 else 1.0) * math.cos(math.pi / corners)
+    form = Form(corners, depth, generator.uniform(1.1, 1.5))
+    scene = _place(generator, FIGURE, form, generator.choice(list(COLOURS)), generator.choice(list(MOTIONS)))
     cores = [name for name in COLOURS if name != scene.colour]
     return replace(scene, core=generator.choice(cores) if generator.random() < 0.6 else None)
 
@@ -120,8 +121,7 @@ def _place(generator: random.Random, shape: str, form: Form, colour: str, motion
     dx, dy = DIRECTIONS.get(motion, (0, 0))
     x = generator.uniform(largest + 1 + max(0, -dx) * amount, SIZE - 1 - largest - max(0, dx) * amount)
     y = generator.uniform(largest + 1 + max(0, -dy) * amount, SIZE - 1 - largest - max(0, dy) * amount)
-    spread = math.pi if motion == "turn" else math.radians(15)
-    angle = -math.pi / 2 + (math.pi / 4 if form.tips == 4 else 0.0) + generator.uniform(-spread, spread)
+    angle = -math.pi / 2 + (math.pi / 4 if form.tips == 4 else 0.0) + math.radians(generator.uniform(-15, 15))
     return Scene(shape, colour, motion, background, x, y, radius, angle, amount, form)
 
 
@@ -133,6 +133,8 @@ def caption(scene: Scene) -> str:
 
 def random_caption(scene: Scene, generator: random.Random) -> str:
     """Say some of the scene: all of it, a part, a made-up noun, or (one in ten, for guidance) nothing."""
+    if scene.shape == FIGURE:
+        scene = replace(scene, shape=_nonsense(generator))
     kind = generator.random()
     if kind < 0.1:
         return ""
