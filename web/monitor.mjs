@@ -161,7 +161,7 @@ export class Monitor {
     this.values.speed.textContent = formatSpeed(last?.seconds);
     const left = run?.phase?.name === "train" || !run?.steps.length ? (run?.progress?.secondsLeft ?? last?.seconds_left) : last?.seconds_left;
     this.values.left.textContent = running ? formatDuration(left) : NONE;
-    this.values.memory.textContent = formatMemory(last?.peak_gib > 0 ? last.peak_gib : last?.host_gib);
+    this.values.memory.textContent = formatMemory(last?.peak_gib);
     this.values.rate.textContent = formatRate(last?.lr);
   }
 

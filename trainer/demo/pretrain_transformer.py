@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .clip_coding import encode_clip
 from .model import SHIFT, build_text_encoder, build_transformer, embed, latent_statistics, token_ids
-from .schedule import Average, Schedule, backward_pass
+from .schedule import Average, Schedule, train
 from .world import Scene, random_caption, random_figure, random_scene, render
 
 if TYPE_CHECKING:
@@ -29,27 +29,17 @@ def train_transformer(
     transformer, text_encoder = start or (build_transformer(), build_text_encoder())
     model = torch.nn.ModuleDict({"transformer": transformer, "text_encoder": text_encoder}).to(device).train()
     latents, ids = _latent_bank(vae, bank, seed, device)
-    average = Average(model, 0.9995)
     optimizer = torch.optim.AdamW(model.parameters(), schedule.rate, betas=(0.9, 0.99), weight_decay=0.01, fused=device != "cpu")
-
-    fused = torch.compile(transformer, dynamic=False) if device != "cpu" else transformer
+    fused = torch.compile(transformer, dynamic=False)
 
     def loss(clean: Tensor, texts: Tensor) -> Tensor:
         return _loss(fused, clean.float(), embed(text_encoder, texts))
 
-    backward = None
-    for step in schedule:
+    def examples() -> tuple[Tensor, Tensor]:
         chosen = torch.randint(len(latents), (batch,), device=device)
-        inputs = (latents[chosen], ids[chosen, torch.randint(CAPTIONS, (batch,), device=device)])
-        backward = backward or backward_pass(model, loss, inputs, device)
-        value = backward(*inputs)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        schedule.apply(optimizer)
-        optimizer.step()
-        average.update(model)
-        if step % 500 == 0:
-            schedule.report("transformer", loss=value.item())
-    average.copy_to(model)
+        return latents[chosen], ids[chosen, torch.randint(CAPTIONS, (batch,), device=device)]
+
+    train("transformer", model, loss, examples, schedule, optimizer, Average(model, 0.9995), device)
     return transformer.eval(), text_encoder.eval()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .clip_coding import decode_clip, encode_clip
 from .model import build_vae, latent_statistics
-from .schedule import Average, Schedule, backward_pass
+from .schedule import Average, Schedule, train
 from .world import Tracks, draw, pack, random_figure, random_scene
 
 if TYPE_CHECKING:
@@ -34,24 +34,15 @@ def train_vae(seed: int, device: str, stages: list[tuple[int, int, Schedule]], b
     return vae.eval()
 
 
-def _train_stage(vae: Any, tracks: Tracks, frames: int, batch: int, schedule: Schedule, device: str) -> None:
-    """One stage: clips of `frames` frames, Adam with a falling rate; ends on the average of the weights."""
+def _train_stage(vae: Any, tracks: Tracks, frames: int, count: int, schedule: Schedule, device: str) -> None:
+    """One stage: `count` clips of `frames` frames a step, Adam with a falling rate; ends on the average of the weights."""
     import torch
 
-    average = Average(vae, 0.998)
+    def batch() -> tuple[Tensor, Tensor]:
+        return _clips(tracks[torch.randint(len(tracks.tips), (count,), device=device)], frames)
+
     optimizer = torch.optim.Adam(vae.parameters(), lr=schedule.rate, betas=(0.9, 0.99), fused=device != "cpu")
-    backward = None
-    for step in schedule:
-        clips = _clips(tracks[torch.randint(len(tracks.tips), (batch,), device=device)], frames)
-        backward = backward or backward_pass(vae, partial(_loss, vae), clips, device)
-        loss = backward(*clips)
-        torch.nn.utils.clip_grad_norm_(vae.parameters(), 1.0)
-        schedule.apply(optimizer)
-        optimizer.step()
-        average.update(vae)
-        if step % 100 == 0:
-            schedule.report(f"vae {frames} frames", loss=loss.item())
-    average.copy_to(vae)
+    train(f"vae {frames} frames", vae, partial(_loss, vae), batch, schedule, optimizer, Average(vae, 0.998), device)
 
 
 def _loss(vae: Any, pixels: Tensor, shape: Tensor) -> Tensor:

@@ -67,7 +67,28 @@ class Average:
             value.data.copy_(average)
 
 
-def backward_pass(module: Any, loss: Callable[..., Tensor], example: Sequence[Tensor], device: str) -> Callable[..., Tensor]:
+def train(
+    label: str, module: Any, loss: Callable[..., Tensor], batch: Callable[[], Sequence[Tensor]], schedule: Schedule,
+    optimizer: Any, average: Average, device: str,
+) -> None:  # fmt: skip
+    """Minimise `loss(*batch())` over the schedule's steps; ends with the average of the weights in `module`."""
+    import torch
+
+    backward = None
+    for step in schedule:
+        inputs = batch()
+        backward = backward or _backward_pass(module, loss, inputs, device)
+        value = backward(*inputs)
+        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        schedule.apply(optimizer)
+        optimizer.step()
+        average.update(module)
+        if step % 100 == 0:
+            schedule.report(label, loss=value.item())
+    average.copy_to(module)
+
+
+def _backward_pass(module: Any, loss: Callable[..., Tensor], example: Sequence[Tensor], device: str) -> Callable[..., Tensor]:
     """A function that fills the gradients of `loss(*inputs)` in bfloat16 and returns its value.
 
     On a GPU it is one recorded graph: a small model's kernels take longer to launch than to run.
