@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.acceptance.lines import ROOT, Check, Skipped, at_least, at_most, passed_tests
 
-PROMPT, CIRCLE, SHIFT, STEPS, GUIDANCE, SEED = "a zorp turning on a white background", "a red circle", 3.0, 20, 1.5, 42
+PROMPT, CIRCLE, SHIFT, STEPS, GUIDANCE, SEED = "a zorp turning on a white background", "a red circle", 3.0, 20, 2.0, 42
 SIZE = {"frames": 17, "height": 64, "width": 64}
 
 

@@ -19,7 +19,7 @@ from .scoring import CIRCLE, Examiner, held_out, score
 if TYPE_CHECKING:
     import numpy as np
 
-STEPS = 250
+STEPS = 450
 HELD_OUT = 10  # prompts scored in each group
 PROMPTS = ("a zorp turning on a white background", "a zorp moving left on a pink background", CIRCLE)
 WORKFLOW_PROMPTS = "\n".join(f"{prompt} | | | 1" for prompt in PROMPTS)  # as the Sample Prompts node of the demo workflow has them
@@ -35,15 +35,15 @@ def demo_job(model: Path, clips: Path, steps: int = STEPS, device: str = "auto")
                 "folders": [{"folder": str(clips)}],
                 "buckets": [{"frames": frames, "height": height, "width": width}],
             },
-            "captions": {"dropout": 0.1},
+            "captions": {"dropout": 0.0},
             "adapter": {"rank": 8},
-            "objective": {"timesteps": "uniform"},
-            "optimizer": {"learning_rate": 2e-3, "warmup": 10, "schedule": "cosine"},
+            "objective": {"timesteps": "uniform", "shift": 1.5},
+            "optimizer": {"learning_rate": 4e-3, "warmup": 10, "schedule": "cosine"},
             "schedule": {"steps": steps, "batch_size": 4, "seed": 1},
             "memory": {"gradient_checkpointing": False},
-            "samples": {"every": max(steps // 5, 1), "prompts": [{"prompt": prompt, "seed": 1} for prompt in PROMPTS]},
+            "samples": {"every": max(steps // 3, 1), "prompts": [{"prompt": prompt, "seed": 1} for prompt in PROMPTS]},
             "compute": {"device": device},
-            "output": {"name": "zorp", "save_every": max(steps // 5, 1)},
+            "output": {"name": "zorp", "save_every": max(steps // 3, 1)},
         }
     )
 

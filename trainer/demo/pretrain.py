@@ -3,8 +3,9 @@
 The shipped weights come from several runs, not from one. Autoencoder, on an H200: 600 steps on frames and 3,300 on
 clips (with an earlier form of the loss), 2,300 on clips, then 3,900 on today's larger world (`--resume`, batch 24, rate
 1.5e-3, seed 21). Transformer and text encoder: 9,300 and 40,200 steps of batch 256 on an earlier autoencoder and world,
-then about 780 steps of batch 40 on the present ones, on two CPU cores (`--resume --bank 1536 --rate 8e-4 --seed 31`):
-too few, which shows in turning shapes.
+then on the present ones, on two CPU cores: about 780 steps of batch 40, 2,900 of batch 32 (`--resume --rate 8e-4`, a bank
+of 2,816 scenes and 768 figures), 1,900 more (`--rate 6e-4`, 256 figures of five and six tips added). More of the same
+would still help turning triangles.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .clip_coding import encode_clip
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
 
 CAPTIONS = 4  # captions written for each clip of the bank
 TURNING = 0.15  # part of the bank's scenes that turn for certain: the hardest motion to draw sharply
-FIGURES = 0.2  # part of the bank that are figures under made-up names, so that a LoRA finds tips and cores to build on
-TIPS = (3, 4, 4, 7, 8)  # of those figures: five belong to the concept, and numbers beside five could pass for it
+FIGURES = 0.3  # part of the bank that are figures under made-up names, so that a LoRA finds tips and cores to build on
+TIPS = (3, 4, 4, 5, 6, 7, 8)  # of those figures; five make a pentagon, never a star: the star is the concept
 
 
 def train_transformer(
@@ -39,7 +41,7 @@ def train_transformer(
         chosen = torch.randint(len(latents), (batch,), device=device)
         return latents[chosen], ids[chosen, torch.randint(CAPTIONS, (batch,), device=device)]
 
-    train("transformer", model, loss, examples, schedule, optimizer, Average(model, 0.9995), device)
+    train("transformer", model, loss, examples, schedule, optimizer, Average(model, 0.999), device)
     return transformer.eval(), text_encoder.eval()
 
 
@@ -59,7 +61,9 @@ def _loss(transformer: Any, clean: Tensor, states: Tensor) -> Tensor:
 def _random_clip(generator: random.Random) -> Scene:
     """A scene of the world or a nameless figure; never the concept."""
     if generator.random() < FIGURES:
-        return random_figure(generator, TIPS)
+        figure = random_figure(generator, TIPS)
+        pentagon = replace(figure.form, depth=generator.uniform(0.92, 1.0) * math.cos(math.pi / 5))
+        return replace(figure, form=pentagon) if figure.form.tips == 5 else figure
     return random_scene(generator, "turn" if generator.random() < TURNING else None)
 
 

@@ -56,7 +56,7 @@ FORMS: dict[str, Form] = {
     "triangle": Form(3, math.cos(math.pi / 3), 1.3),
 }
 CONCEPT = "zorp"
-CONCEPT_FORM = Form(5, 0.48, 1.45)
+CONCEPT_FORM = Form(5, 0.45, 1.5)
 CONCEPT_COLOURS = ("purple", "yellow")  # body, core
 FIGURE = "figure"  # shape of a scene that no word of the world names
 CORE = 0.36  # radius of the core over radius of the tips

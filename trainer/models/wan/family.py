@@ -21,7 +21,7 @@ VARIANTS = {  # (layers, width) -> name, default frames x height x width, guidan
     (30, 1536): ("t2v-1.3b", (81, 480, 832), 5.0),
     (40, 5120): ("t2v-14b", (81, 480, 832), 5.0),
 }
-SMALL = ("t2v-small", (17, 64, 64), 1.5)  # any other size: the shipped demo model and test models
+SMALL = ("t2v-small", (17, 64, 64), 2.0)  # any other size: the shipped demo model and test models
 MAX_TEXT_LENGTH = 512  # WanPipeline's max_sequence_length
 ATTENTION = r"blocks\.\d+\.attn[12]\.(to_q|to_k|to_v|to_out\.0)"
 FEED_FORWARD = r"blocks\.\d+\.ffn\.net\.(0\.proj|2)"
