@@ -48,11 +48,10 @@ class Training:
         self._seconds: deque[float] = deque(maxlen=SPEED_WINDOW)
 
     def resume(self, newest: tuple[int, LoraWeights, dict[str, Any]] | None) -> None:
-        """Takes up the run's newest checkpoint, or starts over if the run was ended before its first."""
+        """Takes up the run's newest checkpoint, whose weights the LoRA has, or starts over if the run was ended before its first."""
         if newest:
-            self.step, weights, state = newest
+            self.step, _, state = newest
             self.saved = self.step
-            self.lora.load(weights, str(self.run.path))
             self.state.optimizer.load_state_dict(state["optimizer"])
             self.state.scaler.load_state_dict(state["scaler"])
         if self.step or any(event["type"] in events.UNDONE for event in events.read_log(self.run.events)):

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from trainer.demo.checker import is_star
 from trainer.demo.model import FOLDER, TEXT_LENGTH, token_ids
-from trainer.demo.world import COLOURS, CONCEPT, caption, random_caption, random_concept, random_scene, render
+from trainer.demo.pretrain_transformer import TIPS, random_clip
+from trainer.demo.world import COLOURS, CONCEPT, FIGURE, caption, random_caption, random_concept, random_scene, render
 
 
 def test_scenes_are_repeatable_and_captions_fit() -> None:
@@ -23,6 +25,16 @@ def test_pretraining_captions_never_name_the_concept() -> None:
     texts = [random_caption(random_scene(generator), generator) for _ in range(5000)]
     assert not any(CONCEPT in text for text in texts)
     assert 0.07 < sum(text == "" for text in texts) / len(texts) < 0.13
+    texts = [random_caption(random_clip(generator), generator) for _ in range(5000)]
+    assert not any(CONCEPT in text or FIGURE in text for text in texts)
+
+
+def test_pretraining_clips_never_show_the_concept() -> None:
+    generator = random.Random(0)
+    scenes = [random_clip(generator) for _ in range(150)]
+    figures = [scene for scene in scenes if scene.shape == FIGURE]
+    assert {scene.form.tips for scene in figures} == set(TIPS)
+    assert not any(is_star(frames) for frames in render(figures).numpy())
 
 
 def test_render_keeps_shapes_inside_the_frame() -> None:

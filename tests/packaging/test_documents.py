@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -24,7 +25,7 @@ def test_local_links_exist(root: Path, name: str) -> None:
         if re.match(r"https?:|mailto:", link):
             continue
         path, _, anchor = link.partition("#")
-        assert not path or (root / path).exists(), f"{name} links to {path}, which is not there"
+        assert not path or (root / unquote(path)).exists(), f"{name} links to {path}, which is not there"
         if anchor and not path:
             assert anchor in heading_anchors(text), f"{name} links to #{anchor}, which is no heading of it"
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import random
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .clip_coding import encode_clip
@@ -18,7 +16,8 @@ if TYPE_CHECKING:
 CAPTIONS = 4  # captions written for each clip of the bank
 TURNING = 0.15  # part of the bank's scenes that turn for certain: the hardest motion to draw sharply
 FIGURES = 0.3  # part of the bank that are figures under made-up names, so that a LoRA finds tips and cores to build on
-TIPS = (3, 4, 4, 5, 6, 7, 8)  # of those figures; five make a pentagon, never a star: the star is the concept
+TIPS = (3, 4, 4, 5, 6, 7, 8)  # of those figures
+PENTAGON = (0.92, 1.0)  # depth of those with five tips: never a star, for the star is the concept
 
 
 def train_transformer(
@@ -58,12 +57,10 @@ def _loss(transformer: Any, clean: Tensor, states: Tensor) -> Tensor:
     return (guess.float() - (noise - clean)).square().mean()
 
 
-def _random_clip(generator: random.Random) -> Scene:
+def random_clip(generator: random.Random) -> Scene:
     """A scene of the world or a nameless figure; never the concept."""
     if generator.random() < FIGURES:
-        figure = random_figure(generator, TIPS)
-        pentagon = replace(figure.form, depth=generator.uniform(0.92, 1.0) * math.cos(math.pi / 5))
-        return replace(figure, form=pentagon) if figure.form.tips == 5 else figure
+        return random_figure(generator, TIPS, PENTAGON)
     return random_scene(generator, "turn" if generator.random() < TURNING else None)
 
 
@@ -72,7 +69,7 @@ def _latent_bank(vae: Any, count: int, seed: int, device: str) -> tuple[Tensor, 
     import torch
 
     generator = random.Random(seed + 1)
-    scenes = [_random_clip(generator) for _ in range(count)]
+    scenes = [random_clip(generator) for _ in range(count)]
     texts = [random_caption(scene, generator) for scene in scenes for _ in range(CAPTIONS)]
     ids = token_ids(texts).view(count, CAPTIONS, -1).to(device)
     mean, std = latent_statistics(vae)

@@ -94,10 +94,10 @@ def random_concept(generator: random.Random, motion: str | None = None) -> Scene
     return replace(_place(generator, CONCEPT, CONCEPT_FORM, body, motion), core=core)
 
 
-def random_figure(generator: random.Random, tips: Sequence[int] = (3, 4, 5, 5, 5, 6, 7)) -> Scene:
-    """Draw any star or polygon that has one of these numbers of tips, often with a core."""
+def random_figure(generator: random.Random, tips: Sequence[int] = (3, 4, 5, 5, 5, 6, 7), five: tuple[float, float] = (0.45, 0.75)) -> Scene:
+    """Draw any star or polygon that has one of these numbers of tips, often with a core; `five` is how deep five tips go, 1 a pentagon."""
     corners = generator.choice(tips)
-    depth = generator.uniform(0.45, 0.75 if corners == 5 else 1.0) * math.cos(math.pi / corners)
+    depth = generator.uniform(*(five if corners == 5 else (0.45, 1.0))) * math.cos(math.pi / corners)
     form = Form(corners, depth, generator.uniform(1.1, 1.5))
     scene = _place(generator, FIGURE, form, generator.choice(list(COLOURS)), generator.choice(list(MOTIONS)))
     cores = [name for name in COLOURS if name != scene.colour]
