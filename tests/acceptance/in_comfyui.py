@@ -87,6 +87,7 @@ def _graph() -> dict[str, Any]:
     job = demo_job(Path("model"), Path("clips"))
     optimizer = {name: getattr(job.optimizer, name) for name in ("learning_rate", "warmup", "schedule")}
     schedule = {"steps": job.schedule.steps, "batch_size": job.schedule.batch_size, "seed": job.schedule.seed}
+    objective = {"timesteps": job.objective.timesteps, "shift": job.objective.shift}
     sigmas = ", ".join(f"{sigma:.8f}" for sigma in sampling_sigmas(STEPS, SHIFT).tolist())
     sampling = {"positive": ["positive", 0], "negative": ["negative", 0], "latent_image": ["latent", 0]}
     ksampler = {**sampling, "seed": SEED, "steps": STEPS, "cfg": GUIDANCE, "sampler_name": "euler", "scheduler": "simple", "denoise": 1.0}
@@ -107,7 +108,7 @@ def _graph() -> dict[str, Any]:
         "optimizer": node("VideoTrainerOptimizer", **optimizer),
         "train": node(
             "VideoTrainerTrain", model=model, dataset=["buckets", 0], adapter=["lora", 0], optimizer=["optimizer", 0],
-            name="core", gradient_checkpointing=False, timesteps=job.objective.timesteps, caption_dropout=job.captions.dropout, **schedule,
+            name="core", gradient_checkpointing=False, caption_dropout=job.captions.dropout, **objective, **schedule,
         ),
         "video": node(
             "VideoTrainerSampleVideo", model=model, lora=["train", 0], prompt=PROMPT, steps=STEPS, guidance=GUIDANCE, shift=SHIFT,

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from trainer.demo.checker import is_star
+from trainer.demo.clips import concept_scenes
 from trainer.demo.model import FOLDER, TEXT_LENGTH, token_ids
 from trainer.demo.pretrain_transformer import TIPS, random_clip
-from trainer.demo.world import COLOURS, CONCEPT, FIGURE, caption, random_caption, random_concept, random_scene, render
+from trainer.demo.world import COLOURS, CONCEPT, FIGURE, MOTIONS, caption, random_caption, random_concept, random_scene, render
 
 
 def test_scenes_are_repeatable_and_captions_fit() -> None:
@@ -48,6 +49,13 @@ def test_render_keeps_shapes_inside_the_frame() -> None:
     assert set(COLOURS) == {scene.colour for scene in scenes}
 
 
+def test_demo_clips_show_every_motion_and_background() -> None:
+    scenes = concept_scenes()
+    assert len({(scene.motion, scene.background) for scene in scenes}) == len(scenes) == 12
+    assert {scene.motion for scene in scenes} == set(MOTIONS)
+    assert [scene.background for scene in scenes].count("black") == 3
+
+
 def test_clips_are_real_videos_with_captions(tmp_path: Path) -> None:
     av = pytest.importorskip("av")
     from trainer.demo.clips import write_demo_clips
@@ -60,7 +68,7 @@ def test_clips_are_real_videos_with_captions(tmp_path: Path) -> None:
         with av.open(str(path)) as container:
             stream = container.streams.video[0]
             frames = list(container.decode(stream))
-        assert 17 <= len(frames) <= 25
+        assert len(frames) == 17
         assert stream.codec_context.name == "h264"
         assert (stream.width, stream.height, float(stream.average_rate)) == (64, 64, 16.0)
 

@@ -19,7 +19,7 @@ from .scoring import CIRCLE, Examiner, held_out, score
 if TYPE_CHECKING:
     import numpy as np
 
-STEPS = 450
+STEPS = 300
 HELD_OUT = 10  # prompts scored in each group
 PROMPTS = ("a zorp turning on a white background", "a zorp moving left on a pink background", CIRCLE)
 WORKFLOW_PROMPTS = "\n".join(f"{prompt} | | | 1" for prompt in PROMPTS)  # as the Sample Prompts node of the demo workflow has them
@@ -38,7 +38,7 @@ def demo_job(model: Path, clips: Path, steps: int = STEPS, device: str = "auto")
             "captions": {"dropout": 0.0},
             "adapter": {"rank": 8},
             "objective": {"timesteps": "uniform", "shift": 1.5},
-            "optimizer": {"learning_rate": 4e-3, "warmup": 10, "schedule": "cosine"},
+            "optimizer": {"learning_rate": 1.5e-3, "warmup": 10, "schedule": "cosine"},
             "schedule": {"steps": steps, "batch_size": 4, "seed": 1},
             "memory": {"gradient_checkpointing": False},
             "samples": {"every": max(steps // 3, 1), "prompts": [{"prompt": prompt, "seed": 1} for prompt in PROMPTS]},

@@ -3,9 +3,9 @@
 The shipped weights come from several runs, not from one. Autoencoder, on an H200: 600 steps on frames and 3,300 on
 clips (with an earlier form of the loss), 2,300 on clips, then 3,900 on today's larger world (`--resume`, batch 24, rate
 1.5e-3, seed 21). Transformer and text encoder: 9,300 and 40,200 steps of batch 256 on an earlier autoencoder and world,
-then on the present ones, on two CPU cores: about 780 steps of batch 40, 2,900 of batch 32 (`--resume --rate 8e-4`, a bank
-of 2,816 scenes and 768 figures), 1,900 more (`--rate 6e-4`, 256 figures of five and six tips added). More of the same
-would still help turning triangles.
+5,600 of batch 32 to 40 on two CPU cores with the present one. Then, on an H200, with `--resume --batch 256 --bank 60160`:
+30,700 steps (`--seed 71 --seconds 320`, paths up to 5 pixels off the middle, 0.3 of the bank figures) and 29,000 on
+today's world (`--seed 81 --seconds 300`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 CAPTIONS = 4  # captions written for each clip of the bank
 TURNING = 0.15  # part of the bank's scenes that turn for certain: the hardest motion to draw sharply
-FIGURES = 0.3  # part of the bank that are figures under made-up names, so that a LoRA finds tips and cores to build on
+FIGURES = 0.5  # part of the bank that are figures under made-up names, so that a LoRA finds tips and cores to build on
 TIPS = (3, 4, 4, 5, 6, 7, 8)  # of those figures
 PENTAGON = (0.92, 1.0)  # depth of those with five tips: never a star, for the star is the concept
 

@@ -59,6 +59,7 @@ CONCEPT = "zorp"
 CONCEPT_FORM = Form(5, 0.45, 1.5)
 CONCEPT_COLOURS = ("purple", "yellow")  # body, core
 FIGURE = "figure"  # shape of a scene that no word of the world names
+OFF_CENTRE = 2.0  # pixels that a path is off the middle of the picture at most
 CORE = 0.36  # radius of the core over radius of the tips
 
 
@@ -87,11 +88,11 @@ def random_scene(generator: random.Random, motion: str | None = None) -> Scene:
     return _place(generator, shape, FORMS[shape], generator.choice(list(COLOURS)), motion)
 
 
-def random_concept(generator: random.Random, motion: str | None = None) -> Scene:
+def random_concept(generator: random.Random, motion: str | None = None, background: str | None = None) -> Scene:
     """Draw one zorp: a purple five-pointed star with a yellow core."""
     body, core = CONCEPT_COLOURS
-    motion = motion or generator.choice(list(MOTIONS))
-    return replace(_place(generator, CONCEPT, CONCEPT_FORM, body, motion), core=core)
+    scene = _place(generator, CONCEPT, CONCEPT_FORM, body, motion or generator.choice(list(MOTIONS)))
+    return replace(scene, core=core, background=background or scene.background)
 
 
 def random_figure(generator: random.Random, tips: Sequence[int] = (3, 4, 5, 5, 5, 6, 7), five: tuple[float, float] = (0.45, 0.75)) -> Scene:
@@ -107,22 +108,26 @@ def random_figure(generator: random.Random, tips: Sequence[int] = (3, 4, 5, 5, 5
 def _place(generator: random.Random, shape: str, form: Form, colour: str, motion: str) -> Scene:
     """Choose background, size, path and angle so that the whole shape stays inside every frame."""
     background = generator.choice(list(BACKGROUNDS))
-    radius = generator.uniform(10.0, 13.5) * form.scale
+    radius = generator.uniform(11.5, 12.5) * form.scale
     amount, largest = 0.0, radius
     if motion in DIRECTIONS:
-        amount = generator.uniform(20.0, min(29.0, SIZE - 3 - 2 * radius))
+        amount = generator.uniform(21.0, 23.0)
     elif motion == "turn":
-        amount = generator.uniform(0.55, 0.8) * math.pi
+        amount = generator.uniform(0.6, 0.7) * math.pi
     elif motion in ("grow", "shrink"):
-        ratio = generator.uniform(1.75, 2.1)
-        radius = generator.uniform(8.0, 9.0) * form.scale
+        ratio = generator.uniform(1.85, 2.0)
+        radius = generator.uniform(8.4, 9.0) * form.scale
         largest = radius * ratio
         radius, amount = (radius, ratio) if motion == "grow" else (largest, 1 / ratio)
     dx, dy = DIRECTIONS.get(motion, (0, 0))
-    x = generator.uniform(largest + 1 + max(0, -dx) * amount, SIZE - 1 - largest - max(0, dx) * amount)
-    y = generator.uniform(largest + 1 + max(0, -dy) * amount, SIZE - 1 - largest - max(0, dy) * amount)
-    angle = -math.pi / 2 + (math.pi / 4 if form.tips == 4 else 0.0) + math.radians(generator.uniform(-15, 15))
+    x, y = (SIZE / 2 - step * amount / 2 + _jitter(generator, SIZE / 2 - largest - abs(step) * amount / 2 - 1) for step in (dx, dy))
+    angle = -math.pi / 2 + (math.pi / 4 if form.tips == 4 else 0.0) + math.radians(generator.uniform(-5, 5))
     return Scene(shape, colour, motion, background, x, y, radius, angle, amount, form)
+
+
+def _jitter(generator: random.Random, room: float) -> float:
+    """Pixels off the middle: few, for what a caption leaves open a small model can only blur, and a LoRA can only learn by heart."""
+    return generator.uniform(-1, 1) * min(room, OFF_CENTRE)
 
 
 def caption(scene: Scene) -> str:
