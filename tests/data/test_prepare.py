@@ -37,7 +37,7 @@ class Setup:
     def prepare(self) -> Dataset:
         self.family, self.encoders = FakeFamily(self.model), FakeEncoders()
         self.watcher.notices.clear()
-        settings = DatasetSettings(folders=[VideoFolder(folder=str(self.clips))], **self.settings)
+        settings = DatasetSettings(sources=[VideoFolder(folder=str(self.clips))], **self.settings)
         return prepare_dataset(settings, CaptionSettings(prefix=self.prefix), self.family, self.cache, self.encoders, watched(self.watcher))
 
     @property
@@ -56,7 +56,7 @@ def test_clips_become_items_with_latents_and_texts(setup: Setup) -> None:
     setup.clip("a.mp4", caption="first")
     setup.prefix = "zorp,"
     dataset = setup.prepare()
-    assert [(item.name, item.caption, str(item.size)) for item in dataset.items] == [
+    assert [(item.name, *item.captions, str(item.size)) for item in dataset.items] == [
         ("a.mp4", "zorp, first", "17x48x64"),
         ("b.mp4", "zorp, second", "17x48x64"),
     ]
@@ -89,7 +89,7 @@ def test_caption_edit_encodes_one_text(setup: Setup) -> None:
     path.with_suffix(".txt").write_text("changed", encoding="utf-8")
     dataset = setup.prepare()
     assert setup.encoders.loaded == ["text"] and setup.family.texts == ["changed"]
-    assert dataset.items[1].caption == "changed" and dataset.fingerprint != before
+    assert dataset.items[1].captions == ("changed",) and dataset.fingerprint != before
 
 
 def test_clip_replaced_under_its_name_with_the_same_size_and_time_is_encoded_again(setup: Setup) -> None:
@@ -272,7 +272,7 @@ def test_folder_of_pictures_says_what_it_saw(setup: Setup) -> None:
 
 
 def test_no_folder_is_an_error(setup: Setup) -> None:
-    with pytest.raises(UserError, match=r"dataset\.folders"):
+    with pytest.raises(UserError, match=r"dataset\.sources"):
         prepare_dataset(DatasetSettings(), CaptionSettings(), FakeFamily(setup.model), setup.cache, FakeEncoders(), watched(Watcher()))
 
 

@@ -24,7 +24,7 @@ def make(
 ) -> Sampler:
     """A sampler over `per_size` clips of each size, their window counts going round `windows`."""
     items = [
-        Item(f"{size}-{n}", Path("x.mp4"), "", SIZES[size], windows[(size + n) % len(windows)], repeats, f"{size}-{n}")
+        Item(f"{size}-{n}", Path("x.mp4"), ("",), SIZES[size], windows[(size + n) % len(windows)], repeats, f"{size}-{n}")
         for size, count in enumerate(per_size)
         for n in range(count)
     ]
@@ -102,7 +102,7 @@ def test_full_groups_hold_one_size_where_they_can() -> None:
 
 def test_seven_clips_of_seven_sizes_all_train() -> None:
     sizes = [Bucket(frames=17, height=16 * n, width=64) for n in range(1, 8)]
-    items = [Item(str(size), Path("x"), "", size, 1, 1, str(size)) for size in sizes]
+    items = [Item(str(size), Path("x"), ("",), size, 1, 1, str(size)) for size in sizes]
     sampler = Sampler(SimpleNamespace(items=items, windows=None), 4, 1, 0)
     plans = epoch(sampler)
     assert sampler.steps_per_epoch == 2 and sum(len(plan.examples) for plan in plans) == 7

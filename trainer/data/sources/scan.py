@@ -1,0 +1,94 @@
+"""All sources of a dataset to one list of clips."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import Problem, UserError
+from ...source_settings import Source, SourceSettings
+from ..content import nothing
+from .caption_json import scan_caption_json
+from .context import ScanContext
+from .folder import scan_folder, scan_paired
+from .hub import scan_hub
+from .lists import scan_list
+from .paths import folder_path
+from .record import ClipRecord, Listed, Scan
+from .table import scan_table
+from .webdataset import scan_webdataset
+
+SCANNERS: dict[str, Callable[[Any, ScanContext], Iterator[Listed]]] = {  # by the `kind` of the settings they read
+    "folder": scan_folder,
+    "paired": scan_paired,
+    "list": scan_list,
+    "table": scan_table,
+    "caption_json": scan_caption_json,
+    "hub": scan_hub,
+    "webdataset": scan_webdataset,
+}
+
+
+def scan(sources: Sequence[Source], cache: Path | None = None, may_download: bool = False, check: Callable[[], None] = nothing) -> Scan:
+    """All clips of the sources, captions read; raises UserError for every source that cannot be read.
+
+    A clip reached twice (a folder listed twice, or inside another) is taken once, by its first listing. Below `cache`
+    lie members of archives and downloaded datasets; without it, a source that needs it only gives its archives.
+    """
+    context = ScanContext(check=check, may_download=may_download)
+    if cache is not None:
+        context.unpacked, context.downloads = cache.absolute() / "unpacked", downloads_below(cache)
+    problems: list[Problem] = []
+    taken = set[str]()
+    for number, source in enumerate(sources):
+        context.where = f"dataset.sources.{number}"
+        try:
+            _take(source, context, taken)
+        except UserError as error:
+            problems += error.problems
+    if problems:
+        raise UserError(problems)
+    return context.scan
+
+
+def listed(source: Source, context: ScanContext) -> Iterator[Listed]:
+    """Every clip of a source as its format gives it, a file that is not there with its fault."""
+    for item in SCANNERS[source.kind](source, context):
+        context.check()
+        missing = item.told and not item.fault and not item.path.is_file()
+        fault = "there is no such file" if missing else item.fault
+        yield Listed(item.path, item.name, item.captions, item.told, f"{fault} ({item.told})" if fault and item.told else fault)
+
+
+def downloads_below(cache: Path) -> Path:
+    """Where hub datasets are downloaded."""
+    return cache.absolute() / "downloads"
+
+
+def _take(source: Source, context: ScanContext, taken: set[str]) -> None:
+    """Adds a source's clips to the scan, but none that is `taken` already."""
+    again = 0
+    for item in listed(source, context):
+        record = _record(item, source)
+        real = os.path.normcase(os.path.realpath(item.path))
+        if item.fault:
+            context.scan.skipped.append((record, item.fault))
+        elif real in taken:
+            again += 1
+        else:
+            taken.add(real)
+            context.scan.clips.append(record)
+    if again:
+        place = folder_path(source.location).absolute()
+        context.notice(place, f"{again} clips are listed twice and taken once.", "Repeats weighs a source more.")
+
+
+def _record(item: Listed, source: SourceSettings) -> ClipRecord:
+    """A clip's record; one without captions of its own gets its source's."""
+    captions = tuple(caption for caption in item.captions if caption)
+    fallback = source.caption.strip()
+    origin = "file" if captions else "setting" if fallback else "none"
+    captions = captions or ((fallback,) if fallback else ())
+    return ClipRecord(item.path, item.name, captions, origin, source.repeats, source.weight, tuple(source.caption_edits))
