@@ -1,6 +1,7 @@
 """What the sampler promises: nothing dropped, sizes never mixed, the same examples however the batch is split."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -142,3 +143,25 @@ def test_independent_windows_weigh_one_in_the_mean_and_clips_the_same() -> None:
     assert sum(example.weight for example in examples) / 24 == pytest.approx(1)
     per_clip = [sum(example.weight for example in examples if example.position == position) for position in range(3)]
     assert per_clip == pytest.approx([8.0] * 3)
+
+
+@pytest.mark.parametrize("settings", [{}, {"grouping": "independent"}, {"per_clip": 2}])
+@pytest.mark.parametrize("windows", [(1,), (3, 5, 1)])
+def test_weights_keep_their_ratios_and_the_mean_stays_a_mean(windows: tuple[int, ...], settings: dict) -> None:
+    weights = {"0-0": 1.0, "0-1": 4.0, "1-0": 0.5, "2-0": 1.0}
+    plain = make((2, 1, 1), 2, 1, windows=windows, repeats=2, **settings)
+    items = [replace(item, weight=weights[item.name]) for item in {visit.name: visit for visit in plain._visits}.values()]
+    weighted = Sampler(SimpleNamespace(items=items, windows=None if windows == (1,) else WindowSettings(size=9, **settings)), 2, 1, 5)
+    before, after = ([example for plan in epoch(sampler) for example in plan.examples] for sampler in (plain, weighted))
+    assert [identity(example) for example in before] == [identity(example) for example in after]
+    for a, b in zip(after, before, strict=True):
+        assert a.weight == pytest.approx(b.weight * weights[a.item.name] / (6.5 / 4))
+    assert sum(example.weight for example in after) == pytest.approx(sum(example.weight for example in before))
+
+
+def test_weights_that_are_all_alike_change_nothing() -> None:
+    plain = make((3, 2), 2, 1)
+    items = [replace(item, weight=0.1) for item in plain._visits]
+    weighted = Sampler(SimpleNamespace(items=items, windows=None), 2, 1, 5)
+    pairs = zip(epoch(plain), epoch(weighted), strict=True)
+    assert all([e.weight for e in a.examples] == pytest.approx([e.weight for e in b.examples]) for a, b in pairs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from .lists import scan_list
 from .paths import folder_path
 from .record import ClipRecord, Listed, Scan
 from .table import scan_table
+from .text_file import one_line
 from .webdataset import scan_webdataset
 
 SCANNERS: dict[str, Callable[[Any, ScanContext], Iterator[Listed]]] = {  # by the `kind` of the settings they read
@@ -34,7 +36,8 @@ SCANNERS: dict[str, Callable[[Any, ScanContext], Iterator[Listed]]] = {  # by th
 def scan(sources: Sequence[Source], cache: Path | None = None, may_download: bool = False, check: Callable[[], None] = nothing) -> Scan:
     """All clips of the sources, captions read; raises UserError for every source that cannot be read.
 
-    A clip reached twice (a folder listed twice, or inside another) is taken once, by its first listing. Below `cache`
+    A clip reached twice (a folder listed twice, or inside another) is taken once, by its first listing; one that the
+    same source lists twice, or holds twice in archives, is taken once with the captions of both. Below `cache`
     lie members of archives and downloaded datasets; without it, a source that needs it only gives its archives.
     """
     context = ScanContext(check=check, may_download=may_download)
@@ -68,8 +71,9 @@ def downloads_below(cache: Path) -> Path:
 
 
 def _take(source: Source, context: ScanContext, taken: set[str]) -> None:
-    """Adds a source's clips to the scan, but none that is `taken` already."""
-    again = 0
+    """Adds a source's clips to the scan, but none that is `taken` already; of one it lists twice it keeps all captions."""
+    again, clips = 0, context.scan.clips
+    own: dict[str, int] = {}  # where this source's clips stand in the scan
     for item in listed(source, context):
         record = _record(item, source)
         real = os.path.normcase(os.path.realpath(item.path))
@@ -77,18 +81,29 @@ def _take(source: Source, context: ScanContext, taken: set[str]) -> None:
             context.scan.skipped.append((record, item.fault))
         elif real in taken:
             again += 1
+            if real in own:
+                clips[own[real]] = _joined(clips[own[real]], record)
         else:
             taken.add(real)
-            context.scan.clips.append(record)
+            own[real] = len(clips)
+            clips.append(record)
     if again:
         place = folder_path(source.location).absolute()
         context.notice(place, f"{again} clips are listed twice and taken once.", "Repeats weighs a source more.")
 
 
+def _joined(first: ClipRecord, again: ClipRecord) -> ClipRecord:
+    """The first record with the captions of both, unless only one has captions of its own."""
+    if "file" not in (first.origin, again.origin):
+        return first
+    captions = dict.fromkeys(caption for record in (first, again) if record.origin == "file" for caption in record.captions)
+    return replace(first, captions=tuple(captions), origin="file")
+
+
 def _record(item: Listed, source: SourceSettings) -> ClipRecord:
     """A clip's record; one without captions of its own gets its source's."""
     captions = tuple(caption for caption in item.captions if caption)
-    fallback = source.caption.strip()
+    fallback = one_line(source.caption)
     origin = "file" if captions else "setting" if fallback else "none"
     captions = captions or ((fallback,) if fallback else ())
     return ClipRecord(item.path, item.name, captions, origin, source.repeats, source.weight, tuple(source.caption_edits))

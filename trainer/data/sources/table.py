@@ -75,7 +75,7 @@ def _csv_rows(file: Path, text: str) -> Iterator[Row]:
         for row in reader:
             yield f"line {reader.line_num}", {name.strip(): value for name, value in row.items() if isinstance(name, str)}
     except csv.Error as error:
-        raise fail(str(file), f"line {reader.line_num} cannot be read: {error}.", "Check its quotes.") from None
+        raise fail(str(file), f"the row after line {reader.line_num} cannot be read: {error}.", "Check its quotes.") from None
 
 
 def _json_line(file: Path, line: str, number: int) -> Iterator[Row]:
