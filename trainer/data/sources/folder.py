@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,30 +75,36 @@ class Tree:
 def look(root: Path, subfolders: bool, images: bool, scan: Scan) -> Tree:
     """Clips and captions below a folder; counts every file seen by extension."""
     tree, folded = Tree(), dict[str, Path]()
-    for path in files_below(root, subfolders, _told(scan)):
-        extension = path.suffix.lower()
-        scan.seen[extension or "(none)"] += 1
-        if is_clip(path, images):
-            tree.clips.append(path.relative_to(root).as_posix())
-        elif extension in CAPTION_EXTENSIONS:
-            key = _composed(path.relative_to(root).with_suffix(extension).as_posix())
-            tree.captions[key] = path
-            folded.setdefault(key.casefold(), path)
+    for folder, names in _walk(root, subfolders, _told(scan)):
+        inside = "" if folder == root else f"{folder.relative_to(root).as_posix()}/"
+        for name in names:
+            stem, extension = os.path.splitext(name)  # noqa: PTH122 - a Path for each of many files takes long
+            extension = extension.lower()
+            scan.seen[extension or "(none)"] += 1
+            if _is_clip(folder, name, extension, images):
+                tree.clips.append(inside + name)
+            elif extension in CAPTION_EXTENSIONS:
+                key = _composed(inside + stem + extension)
+                tree.captions[key] = folder / name
+                folded.setdefault(key.casefold(), folder / name)
     tree.clips.sort()
     tree.captions = {**folded, **tree.captions}
     return tree
 
 
-def is_clip(path: Path, images: bool) -> bool:
+def _is_clip(folder: Path, name: str, extension: str, images: bool) -> bool:
     """Whether a file is taken for training, by its extension; a WebP counts as a video only if it moves."""
-    extension = path.suffix.lower()
     if extension == ".webp":
-        return images or _moves(path)
+        return images or _moves(folder / name)
     return extension in CLIP_EXTENSIONS or (images and extension in IMAGE_EXTENSIONS)
 
 
-def files_below(root: Path, subfolders: bool = True, unreadable: Callable[[OSError], None] | None = None) -> Iterable[Path]:
+def files_below(root: Path, subfolders: bool = True) -> Iterator[Path]:
     """Files in stable order; links are followed, each real folder once, hidden files and folders never."""
+    return (folder / name for folder, names in _walk(root, subfolders, None) for name in names)
+
+
+def _walk(root: Path, subfolders: bool, unreadable: Callable[[OSError], None] | None) -> Iterator[tuple[Path, list[str]]]:
     visited = set[str]()
     for folder, inner, names in os.walk(root, onerror=unreadable, followlinks=True):
         real = os.path.realpath(folder)
@@ -107,7 +113,7 @@ def files_below(root: Path, subfolders: bool = True, unreadable: Callable[[OSErr
             continue
         visited.add(real)
         inner[:] = sorted(name for name in inner if not name.startswith(".") and name != "__MACOSX") if subfolders else []
-        yield from (Path(folder) / name for name in sorted(names) if not name.startswith("."))
+        yield Path(folder), sorted(name for name in names if not name.startswith("."))
 
 
 def _told(scan: Scan) -> Callable[[OSError], None]:

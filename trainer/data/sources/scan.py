@@ -44,7 +44,7 @@ def scan(sources: Sequence[Source], cache: Path | None = None, may_download: boo
     if cache is not None:
         context.unpacked, context.downloads = cache.absolute() / "unpacked", downloads_below(cache)
     problems: list[Problem] = []
-    taken = set[str]()
+    taken = _Taken()
     for number, source in enumerate(sources):
         context.where = f"dataset.sources.{number}"
         try:
@@ -70,13 +70,29 @@ def downloads_below(cache: Path) -> Path:
     return cache.absolute() / "downloads"
 
 
-def _take(source: Source, context: ScanContext, taken: set[str]) -> None:
+class _Taken(set[str]):
+    """Files taken so far, each by the one name that it has whatever links lead to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folders: dict[Path, str] = {}
+
+    def name(self, path: Path) -> str:
+        """The file's name; clips of a folder come together, so that folders are followed once."""
+        if path.is_symlink():
+            return os.path.normcase(os.path.realpath(path))
+        if path.parent not in self._folders:
+            self._folders[path.parent] = os.path.realpath(path.parent)
+        return os.path.normcase(f"{self._folders[path.parent]}{os.sep}{path.name}")
+
+
+def _take(source: Source, context: ScanContext, taken: _Taken) -> None:
     """Adds a source's clips to the scan, but none that is `taken` already; of one it lists twice it keeps all captions."""
     again, clips = 0, context.scan.clips
     own: dict[str, int] = {}  # where this source's clips stand in the scan
     for item in listed(source, context):
         record = _record(item, source)
-        real = os.path.normcase(os.path.realpath(item.path))
+        real = taken.name(item.path)
         if item.fault:
             context.scan.skipped.append((record, item.fault))
         elif real in taken:
