@@ -1,4 +1,4 @@
-"""Turns the fields of a settings model into node inputs, so that each setting is described in one place: `trainer/job.py`."""
+"""Turns the fields of a settings model into node inputs, so that each setting is described in one place: `trainer/job.py` and its parts."""
 
 from __future__ import annotations
 

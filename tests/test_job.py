@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from trainer.adapters.export import _triggers, _without_paths
 from trainer.dataset_settings import combined
 from trainer.errors import UserError
-from trainer.job import Bucket, CaptionEdit, DatasetSettings, TrainingJob, VideoFolder, all_settings
-from trainer.source_settings import HubDataset, MetadataTable
+from trainer.job import Bucket, CaptionEdit, CaptionSettings, DatasetSettings, TrainingJob, VideoFolder, all_settings
+from trainer.source_settings import HubDataset, MetadataTable, SourceSettings
 
 FIRST = {
     "version": 1,
@@ -76,3 +77,20 @@ def test_combined_datasets_keep_all_sources_and_what_only_one_sets() -> None:
     assert [len(source.caption_edits) for source in both.sources] == [0, 1]
     with pytest.raises(UserError, match=r"dataset\.fps"):
         combined([one, DatasetSettings(fps=12)])
+
+
+def test_settings_published_in_lora_files_name_no_folder() -> None:
+    sources = [{"kind": part.model_fields["kind"].default, part.LOCATION: "/secret/last"} for part in SourceSettings.__subclasses__()]
+    sources += [
+        {"kind": "paired", "folder": "x", "videos": "/secret/v", "captions": "C:\\secret\\c"},
+        {"kind": "list", "captions": "/secret/c"},
+    ]
+    job = TrainingJob.parse({"dataset": {"sources": sources}})
+    published = json.dumps(_without_paths(job.model_dump(mode="json")))
+    assert "secret" not in published and published.count('"last"') == len(SourceSettings.__subclasses__())
+
+
+def test_every_trigger_is_published_once() -> None:
+    edits = [CaptionEdit(prefix="zorp"), CaptionEdit(suffix="x"), CaptionEdit(prefix="blik")]
+    dataset = DatasetSettings(sources=[VideoFolder(caption_edits=edits)])
+    assert _triggers(TrainingJob(dataset=dataset, captions=CaptionSettings(prefix="zorp"))) == ["zorp", "blik"]

@@ -52,7 +52,7 @@ class Exporter:
             "modelspec.title": self.name,
             "modelspec.date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "modelspec.prediction_type": "flow",
-            "modelspec.trigger_phrase": ", ".join(dict.fromkeys(filter(None, _triggers(job)))),
+            "modelspec.trigger_phrase": ", ".join(_triggers(job)),
             "ss_output_name": self.name,
             "ss_network_module": "networks.lora",
             "ss_network_dim": str(lora.rank),
@@ -68,8 +68,9 @@ class Exporter:
 
 
 def _triggers(job: TrainingJob) -> list[str]:
-    """The job's trigger and those of its sources."""
-    return [job.captions.prefix, *(edit.prefix for source in job.dataset.sources for edit in source.caption_edits)]
+    """The job's trigger and those of its sources, each once."""
+    edits = [job.captions, *(edit for source in job.dataset.sources for edit in source.caption_edits)]
+    return list(dict.fromkeys(edit.prefix for edit in edits if edit.prefix))
 
 
 def _without_paths(value: Any) -> Any:
