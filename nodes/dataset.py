@@ -1,103 +1,72 @@
-"""Station 2, Dataset: where the clips come from and how they become training examples."""
+"""Station 2, Dataset: what is made of the clips before they are trained on."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from comfy_api.latest import io
 
-from ..trainer.data.sources.folder import CLIP_EXTENSIONS
-from ..trainer.job import DatasetSettings, VideoFolder, WindowSettings
-from ..trainer.packages import require
-from . import host, schema
+from ..trainer.dataset_settings import combined
+from ..trainer.job import CaptionEdit, DatasetSettings, WindowSettings
+from . import schema
 from .prompt_lines import complaint, parse_buckets
 from .sockets import DatasetSocket
+from .sources import CATEGORY, dataset_output
 
-CATEGORY = "Video Trainer/2 Dataset"
-DEMO_FOLDER = "video_trainer_demo"
-
-
-def _append_input() -> io.Input:
-    return DatasetSocket.Input("dataset", "dataset", optional=True, tooltip="Clips to add these to: folders can be chained.")
+MOST_COMBINED = 16
 
 
-def _output() -> io.Output:
-    return DatasetSocket.Output("dataset_out", "dataset", tooltip="The clips, for Train Video Model or another dataset node.")
-
-
-def _with_folder(dataset: DatasetSettings | None, folder: VideoFolder) -> DatasetSettings:
-    dataset = dataset or DatasetSettings()
-    return dataset.model_copy(update={"folders": [*dataset.folders, folder]})
-
-
-class DemoClips(io.ComfyNode):
-    """Twelve captioned clips of a shape that the demo model has never seen."""
+class CombineDatasets(io.ComfyNode):
+    """Several datasets as one."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """No settings: only what to add the clips to."""
+        """As many dataset sockets as are linked, at least two."""
+        socket = DatasetSocket.Input("dataset", tooltip="Clips to train on.")
         return io.Schema(
-            node_id="VideoTrainerDemoClips",
-            display_name="Demo Clips",
+            node_id="VideoTrainerCombineDatasets",
+            display_name="Combine Datasets",
             category=CATEGORY,
-            description="Writes twelve small captioned clips into ComfyUI's input folder: a new shape, a zorp, to teach the demo model.",
-            search_aliases=["example dataset", "sample clips"],
-            inputs=[_append_input()],
-            outputs=[_output()],
-        )
+            description="Several datasets as one; repeats and loss weight of their sources say how much each counts.",
+            search_aliases=["merge datasets", "concatenate", "mix", "several folders"],
+            inputs=[
+                io.Autogrow.Input(
+                    "datasets", io.Autogrow.TemplatePrefix(socket, "dataset", min=2, max=MOST_COMBINED), display_name="datasets",
+                    tooltip="Two or more datasets; a free socket appears as the last one is linked.",
+                ),
+            ],
+            outputs=[dataset_output()],
+        )  # fmt: skip
 
     @classmethod
-    def fingerprint_inputs(cls, **_: Any) -> Any:
-        """Changes with the files in the folder."""
-        return _state(host.input_folder(DEMO_FOLDER), True)
-
-    @classmethod
-    def execute(cls, dataset: DatasetSettings | None = None) -> io.NodeOutput:
-        """Writes the clips unless they are there."""
-        require()
-        folder = host.input_folder(DEMO_FOLDER)
-        if not any(_videos(folder, True)):
-            from ..trainer.demo.clips import write_demo_clips
-
-            write_demo_clips(folder)
-        return io.NodeOutput(_with_folder(dataset, VideoFolder(folder=str(folder))))
+    def execute(cls, datasets: io.Autogrow.Type) -> io.NodeOutput:
+        """Puts the sources one after the other."""
+        return io.NodeOutput(combined(list(datasets.values())))
 
 
-class VideoFolderNode(io.ComfyNode):
-    """A folder of clips with sidecar captions."""
+class CaptionEditNode(io.ComfyNode):
+    """Edits captions on their way into training; no file is changed."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """The fields of `VideoFolder`."""
+        """The fields of `CaptionEdit`."""
         return io.Schema(
-            node_id="VideoTrainerVideoFolder",
-            display_name="Video Folder",
+            node_id="VideoTrainerCaptionEdit",
+            display_name="Caption Edit",
             category=CATEGORY,
-            description="Training clips from a folder, each captioned by a .txt file of the same name.",
-            search_aliases=["load video dataset", "clips", "training data", "captions"],
-            inputs=[*schema.inputs(VideoFolder, multiline=("caption",), required=("folder",)), _append_input()],
-            outputs=[_output()],
+            description="Trigger word, template, tag shuffling and more for the captions of a dataset. Caption files stay as they are.",
+            search_aliases=["trigger word", "id token", "prefix", "suffix", "shuffle tags", "caption template", "caption settings"],
+            inputs=[
+                DatasetSocket.Input("dataset", "dataset", tooltip="The clips whose captions are edited."),
+                *schema.inputs(CaptionEdit),
+            ],
+            outputs=[dataset_output()],
         )
 
     @classmethod
-    def validate_inputs(cls, folder: str = "", subfolders: bool = True) -> bool | str:
-        """Marks the node when the folder is missing or holds no video."""
-        if folder is None or subfolders is None:  # linked: known only when it runs
-            return True
-        return _problem(folder, subfolders) or True
-
-    @classmethod
-    def fingerprint_inputs(cls, folder: str = "", subfolders: bool = True, **_: Any) -> Any:
-        """Changes with the names, sizes and times of the files."""
-        return _state(host.input_folder(folder), subfolders)
-
-    @classmethod
-    def execute(cls, folder: str, dataset: DatasetSettings | None = None, **values: Any) -> io.NodeOutput:
-        """Adds the folder."""
-        return io.NodeOutput(_with_folder(dataset, schema.build(VideoFolder, {**values, "folder": str(host.input_folder(folder))})))
+    def execute(cls, dataset: DatasetSettings, **values: Any) -> io.NodeOutput:
+        """Adds the edit to every source linked so far."""
+        return io.NodeOutput(dataset.with_caption_edit(schema.build(CaptionEdit, values)))
 
 
 class FrameBuckets(io.ComfyNode):
@@ -120,7 +89,7 @@ class FrameBuckets(io.ComfyNode):
                 ),
                 *schema.inputs(DatasetSettings, only=("fps",)),
             ],
-            outputs=[_output()],
+            outputs=[dataset_output()],
         )  # fmt: skip
 
     @classmethod
@@ -147,41 +116,10 @@ class FramePackWindows(io.ComfyNode):
             description="Trains on overlapping windows of each clip, one frame apart. It is a way to cut clips, not the FramePack model.",
             search_aliases=["sliding window", "framepack", "long video"],
             inputs=[DatasetSocket.Input("dataset", "dataset", tooltip="The clips to cut."), *schema.inputs(WindowSettings)],
-            outputs=[_output()],
+            outputs=[dataset_output()],
         )
 
     @classmethod
     def execute(cls, dataset: DatasetSettings, **values: Any) -> io.NodeOutput:
         """Adds the windows to the dataset."""
         return io.NodeOutput(dataset.model_copy(update={"windows": schema.build(WindowSettings, values)}))
-
-
-def _problem(folder: str, subfolders: bool) -> str:
-    if not folder.strip():
-        return "Folder: no folder is given. Write a folder of clips, absolute or inside ComfyUI's input folder."
-    path = host.input_folder(folder)
-    if not path.is_dir():
-        return f"Folder: '{path}' does not exist. Write an absolute folder, or one inside ComfyUI's input folder."
-    if not any(_videos(path, subfolders)):
-        return f"Folder: '{path}' holds no video. Known endings: {', '.join(CLIP_EXTENSIONS)}."
-    return ""
-
-
-def _videos(folder: Path, subfolders: bool) -> Iterator[Path]:
-    return (file for file in _files(folder, subfolders) if file.suffix.lower() in CLIP_EXTENSIONS)
-
-
-def _files(folder: Path, subfolders: bool) -> Iterator[Path]:
-    """Files as the trainer finds them: links are followed, each real folder once, hidden ones never."""
-    visited = set[str]()
-    for inside, inner, names in os.walk(folder, followlinks=True):
-        real = os.path.realpath(inside)
-        inner[:] = [name for name in inner if not name.startswith(".")] if subfolders and real not in visited else []
-        if real not in visited:
-            yield from (Path(inside) / name for name in names if not name.startswith("."))
-        visited.add(real)
-
-
-def _state(folder: Path, subfolders: bool) -> list[tuple[str, int, int]]:
-    stats = ((file, file.stat()) for file in sorted(_files(folder, subfolders)) if file.is_file())
-    return [(file.relative_to(folder).as_posix(), stat.st_size, stat.st_mtime_ns) for file, stat in stats]

@@ -59,7 +59,7 @@ def compute(settings: ComputeSettings | None = None) -> ComputeSettings:
 
 def input_folder(text: str) -> Path:
     """A folder as the user wrote it: absolute, or relative to ComfyUI's input folder."""
-    from ..trainer.data.sources.folder import folder_path
+    from ..trainer.data.sources.paths import folder_path
 
     return Path(folder_paths.get_input_directory()) / folder_path(text)
 

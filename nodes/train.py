@@ -35,6 +35,7 @@ PARTS = {
     "memory": MemorySettings,
     "objective": ObjectiveSettings,
 }
+ONLY = {"captions": ("dropout", "prefix")}  # the other settings of captions are those of Caption Edit
 FOLD = ("keep", "dropout", "gradient_checkpointing", "timesteps", "shift")
 
 
@@ -44,7 +45,11 @@ class TrainVideoModel(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Two required sockets, three optional ones, and the settings that no other node holds."""
-        widgets = [item for name, part in PARTS.items() for item in schema.inputs(part, fold=FOLD, prefix=PREFIX.get(name, ""))]
+        widgets = [
+            item
+            for name, part in PARTS.items()
+            for item in schema.inputs(part, only=ONLY.get(name, ()), fold=FOLD, prefix=PREFIX.get(name, ""))
+        ]
         return io.Schema(
             node_id="VideoTrainerTrain",
             display_name="Train Video Model",

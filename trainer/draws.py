@@ -38,6 +38,11 @@ def uniform(*key: int | str) -> float:
     return torch.rand((), generator=generator(*key)).item()
 
 
+def choice(count: int, *key: int | str) -> int:
+    """One of range(count), all alike, for the key."""
+    return int(uniform(*key) * count)
+
+
 def permutation(count: int, *key: int | str) -> list[int]:
     """A random order of range(count) for the key."""
     import torch

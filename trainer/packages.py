@@ -42,14 +42,14 @@ def install_command(distribution: str) -> str:
 
 
 def require(*modules: str) -> None:
-    """Raises UserError naming each required module that is absent or does not import, with the command to install it."""
+    """Raises UserError naming each module (all required ones unless told) that does not import, with the command to install it."""
     problems = []
     for module in modules or REQUIRED:
         try:
             importlib.import_module(module)
         except Exception as error:  # a broken package may raise anything at import
             reason = "is not installed." if isinstance(error, ModuleNotFoundError) and error.name == module else f"is broken: {error}."
-            problems.append(Problem(f"Python package {module}", reason, f"Run: {install_command(REQUIRED[module])}"))
+            problems.append(Problem(f"Python package {module}", reason, f"Run: {install_command(REQUIRED.get(module, module))}"))
     if problems:
         raise UserError(problems)
 

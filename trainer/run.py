@@ -85,7 +85,10 @@ def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> R
     check_against_model(job, family, fresh=not (places.runs / job.output.name).exists())
     components = Components(family, Compute(job.compute), log)
     try:
-        dataset = prepare_dataset(job.dataset, job.captions, family, places.cache, components, log)
+        dataset = prepare_dataset(
+            job.dataset, job.captions, family, places.cache, components, log,
+            seed=job.schedule.seed, may_download=places.downloads is not None,
+        )  # fmt: skip
         log.emit(events.Phase("prepare", "Identifying the model"))
         index = ContentIndex(places.cache / "index.json")
         weights = component_identity(index, family.folder, ["transformer"], log.check)
@@ -186,7 +189,7 @@ def sample_requests(job: TrainingJob, family: ModelFamily, dataset: Dataset) -> 
     from .sampling import SampleRequest
 
     settings = job.samples
-    captions = list(dict.fromkeys(item.caption for item in dataset.items))[:2]
+    captions = list(dict.fromkeys(item.captions[0] for item in dataset.items))[:2]
     requests = []
     for prompt in settings.prompts or [SamplePrompt(prompt=caption) for caption in captions]:
         size = prompt.size or dataset.sample_size

@@ -16,6 +16,7 @@ from trainer.data.prepare import prepare_dataset
 from trainer.errors import Interrupted, UserError
 from trainer.events import Progress
 from trainer.job import Bucket, CaptionSettings, DatasetSettings, VideoFolder, WindowSettings
+from trainer.source_settings import VideoList
 
 
 class Setup:
@@ -25,7 +26,8 @@ class Setup:
         self.clips, self.cache, self.model = root / "my clips", root / "cache", root / "model"
         self.clips.mkdir()
         self.settings: dict = {}
-        self.prefix, self.watcher = "", Watcher()
+        self.captions: dict = {}
+        self.seed, self.watcher = 0, Watcher()
         write_model(self.model)
 
     def clip(self, name: str, frames: int = 17, caption: str | None = "a thing", **kwargs: object) -> Path:
@@ -37,8 +39,9 @@ class Setup:
     def prepare(self) -> Dataset:
         self.family, self.encoders = FakeFamily(self.model), FakeEncoders()
         self.watcher.notices.clear()
-        settings = DatasetSettings(folders=[VideoFolder(folder=str(self.clips))], **self.settings)
-        return prepare_dataset(settings, CaptionSettings(prefix=self.prefix), self.family, self.cache, self.encoders, watched(self.watcher))
+        settings = DatasetSettings(sources=[VideoFolder(folder=str(self.clips))], **self.settings)
+        captions = CaptionSettings(**self.captions)
+        return prepare_dataset(settings, captions, self.family, self.cache, self.encoders, watched(self.watcher), seed=self.seed)
 
     @property
     def work(self) -> tuple[int, int]:
@@ -54,9 +57,9 @@ def setup(tmp_path: Path) -> Setup:
 def test_clips_become_items_with_latents_and_texts(setup: Setup) -> None:
     setup.clip("b.mp4", 20, caption="second")
     setup.clip("a.mp4", caption="first")
-    setup.prefix = "zorp,"
+    setup.captions = {"prefix": "zorp,"}
     dataset = setup.prepare()
-    assert [(item.name, item.caption, str(item.size)) for item in dataset.items] == [
+    assert [(item.name, *item.captions, str(item.size)) for item in dataset.items] == [
         ("a.mp4", "zorp, first", "17x48x64"),
         ("b.mp4", "zorp, second", "17x48x64"),
     ]
@@ -89,7 +92,7 @@ def test_caption_edit_encodes_one_text(setup: Setup) -> None:
     path.with_suffix(".txt").write_text("changed", encoding="utf-8")
     dataset = setup.prepare()
     assert setup.encoders.loaded == ["text"] and setup.family.texts == ["changed"]
-    assert dataset.items[1].caption == "changed" and dataset.fingerprint != before
+    assert dataset.items[1].captions == ("changed",) and dataset.fingerprint != before
 
 
 def test_clip_replaced_under_its_name_with_the_same_size_and_time_is_encoded_again(setup: Setup) -> None:
@@ -272,7 +275,7 @@ def test_folder_of_pictures_says_what_it_saw(setup: Setup) -> None:
 
 
 def test_no_folder_is_an_error(setup: Setup) -> None:
-    with pytest.raises(UserError, match=r"dataset\.folders"):
+    with pytest.raises(UserError, match=r"dataset\.sources"):
         prepare_dataset(DatasetSettings(), CaptionSettings(), FakeFamily(setup.model), setup.cache, FakeEncoders(), watched(Watcher()))
 
 
@@ -389,3 +392,19 @@ def test_full_disk_is_told(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(cache, "write_bytes", full)
     with pytest.raises(UserError, match="disk is full"):
         setup.prepare()
+
+
+def test_clips_that_a_list_names_wrongly_are_skipped_with_list_and_line(setup: Setup) -> None:
+    setup.clip("good.mp4", caption=None)
+    (setup.clips / "videos.txt").write_text("gone.mp4\ngood.mp4\n", encoding="utf-8")
+    settings = DatasetSettings(sources=[VideoList(folder=str(setup.clips), weight=2.0)])
+    fake = FakeFamily(setup.model), setup.cache, FakeEncoders(), watched(setup.watcher)
+    dataset = prepare_dataset(settings, CaptionSettings(), *fake)
+    assert [(item.name, item.weight) for item in dataset.items] == [("good.mp4", 2.0)]
+    assert [(clip.name, clip.skipped) for clip in dataset.report.skipped] == [
+        ("gone.mp4", f"there is no such file (line 1 of {setup.clips / 'videos.txt'})")
+    ]
+    assert any("gone.mp4" in notice and "line 1" in notice for notice in setup.watcher.notices)
+    (setup.clips / "good.mp4").unlink()
+    with pytest.raises(UserError, match=r"line 1 of .*\n.*line 2 of"):
+        prepare_dataset(settings, CaptionSettings(), *fake)

@@ -1,6 +1,7 @@
 """What the sampler promises: nothing dropped, sizes never mixed, the same examples however the batch is split."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,7 +25,7 @@ def make(
 ) -> Sampler:
     """A sampler over `per_size` clips of each size, their window counts going round `windows`."""
     items = [
-        Item(f"{size}-{n}", Path("x.mp4"), "", SIZES[size], windows[(size + n) % len(windows)], repeats, f"{size}-{n}")
+        Item(f"{size}-{n}", Path("x.mp4"), ("",), SIZES[size], windows[(size + n) % len(windows)], repeats, f"{size}-{n}")
         for size, count in enumerate(per_size)
         for n in range(count)
     ]
@@ -102,7 +103,7 @@ def test_full_groups_hold_one_size_where_they_can() -> None:
 
 def test_seven_clips_of_seven_sizes_all_train() -> None:
     sizes = [Bucket(frames=17, height=16 * n, width=64) for n in range(1, 8)]
-    items = [Item(str(size), Path("x"), "", size, 1, 1, str(size)) for size in sizes]
+    items = [Item(str(size), Path("x"), ("",), size, 1, 1, str(size)) for size in sizes]
     sampler = Sampler(SimpleNamespace(items=items, windows=None), 4, 1, 0)
     plans = epoch(sampler)
     assert sampler.steps_per_epoch == 2 and sum(len(plan.examples) for plan in plans) == 7
@@ -142,3 +143,25 @@ def test_independent_windows_weigh_one_in_the_mean_and_clips_the_same() -> None:
     assert sum(example.weight for example in examples) / 24 == pytest.approx(1)
     per_clip = [sum(example.weight for example in examples if example.position == position) for position in range(3)]
     assert per_clip == pytest.approx([8.0] * 3)
+
+
+@pytest.mark.parametrize("settings", [{}, {"grouping": "independent"}, {"per_clip": 2}])
+@pytest.mark.parametrize("windows", [(1,), (3, 5, 1)])
+def test_weights_keep_their_ratios_and_the_mean_stays_a_mean(windows: tuple[int, ...], settings: dict) -> None:
+    weights = {"0-0": 1.0, "0-1": 4.0, "1-0": 0.5, "2-0": 1.0}
+    plain = make((2, 1, 1), 2, 1, windows=windows, repeats=2, **settings)
+    items = [replace(item, weight=weights[item.name]) for item in {visit.name: visit for visit in plain._visits}.values()]
+    weighted = Sampler(SimpleNamespace(items=items, windows=None if windows == (1,) else WindowSettings(size=9, **settings)), 2, 1, 5)
+    before, after = ([example for plan in epoch(sampler) for example in plan.examples] for sampler in (plain, weighted))
+    assert [identity(example) for example in before] == [identity(example) for example in after]
+    for a, b in zip(after, before, strict=True):
+        assert a.weight == pytest.approx(b.weight * weights[a.item.name] / (6.5 / 4))
+    assert sum(example.weight for example in after) == pytest.approx(sum(example.weight for example in before))
+
+
+def test_weights_that_are_all_alike_change_nothing() -> None:
+    plain = make((3, 2), 2, 1)
+    items = [replace(item, weight=0.1) for item in plain._visits]
+    weighted = Sampler(SimpleNamespace(items=items, windows=None), 2, 1, 5)
+    pairs = zip(epoch(plain), epoch(weighted), strict=True)
+    assert all([e.weight for e in a.examples] == pytest.approx([e.weight for e in b.examples]) for a, b in pairs)

@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Item:
-    """A clip as it is trained: `caption` has its prefix, `size` is that of one example, `key` names its latents."""
+    """A clip as it is trained: one of `captions` at each visit, `size` is that of one example, `key` names its latents."""
 
     name: str
     path: Path
-    caption: str
+    captions: tuple[str, ...]  # as they are encoded, at least one
     size: Bucket
     windows: int
     repeats: int
     key: str
+    weight: float = 1.0  # of its loss; only ratios matter
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Dataset:
         return self.cache.read("clips", item.key, window_prefix(window))
 
     def text(self, caption: str) -> dict[str, Tensor]:
-        """Embeddings of an item's caption, of the empty caption, or of a text that was added."""
+        """Embeddings of one of an item's captions, of the empty caption, or of a text that was added."""
         return self.texts.read(caption)
 
     def add_text(self, text: str) -> None:
@@ -57,8 +58,8 @@ class Dataset:
 
     @property
     def fingerprint(self) -> str:
-        """Hash over what is trained on, in order: contents, sizes, captions, repeats and the encoders."""
-        return key_of(items=[[item.key, self.texts.key(item.caption), item.repeats] for item in self.items])
+        """Hash over what is trained on, in order: contents, sizes, captions, repeats, weights and the encoders."""
+        return key_of(items=[[item.key, list(map(self.texts.key, item.captions)), item.repeats, item.weight] for item in self.items])
 
 
 def commonest_size(items: Sequence[Item]) -> Bucket:

@@ -1,4 +1,4 @@
-"""prepare_dataset: from folders and settings to a dataset whose encodings are all cached."""
+"""prepare_dataset: from sources and settings to a dataset whose encodings are all cached."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from ..errors import Problem, UserError, fail
 from ..events import EventLog, Phase
 from ..job import Bucket, CaptionSettings, DatasetSettings
 from .cache import TensorCache
-from .captions import with_prefix
+from .captions import is_left_out, training_texts
 from .clips import ClipCache, Entry
 from .content import ContentIndex
 from .dataset import Dataset, Item, commonest_size
 from .plan import Shaper, shaper
 from .probe import probe
 from .report import DatasetReport
-from .sources.folder import CLIP_EXTENSIONS, scan_folders
-from .sources.record import Scan, UnusableClip
+from .sources.folder import CLIP_EXTENSIONS
+from .sources.record import ClipRecord, Scan, UnusableClip
+from .sources.scan import scan
 from .texts import TextCache
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ class _Teller:
         """A notice that the report keeps too."""
         self.report.notices.append(f"{where}: {text}" if where else text)
         self.log.notice(text, where)
+
+    def leave_out(self, record: ClipRecord, reason: str) -> None:
+        """A clip is skipped before it is planned."""
+        self.report.skip(record, reason)
+        self.skip(record.path, reason)
 
     def skip(self, path: Path, reason: str) -> None:
         """A clip is left out; after many, only the report says so."""
@@ -63,9 +69,17 @@ class _Teller:
 
 
 def prepare_dataset(
-    dataset: DatasetSettings, captions: CaptionSettings, family: ModelFamily, cache: Path, encoders: Encoders, log: EventLog
+    dataset: DatasetSettings,
+    captions: CaptionSettings,
+    family: ModelFamily,
+    cache: Path,
+    encoders: Encoders,
+    log: EventLog,
+    *,
+    seed: int = 0,
+    may_download: bool = False,
 ) -> Dataset:
-    """Scans, plans and encodes what is missing, one clip at a time.
+    """Scans, plans and encodes what is missing, one clip at a time; `seed` is that of the captions' variants.
 
     Clips that cannot be used are skipped and reported. Raises UserError if none is left, Interrupted on cancel.
     """
@@ -75,42 +89,46 @@ def prepare_dataset(
     for text in roundings:
         teller.notice(text)
     log.emit(Phase("prepare", "Reading clips"))
-    scan = scan_folders(dataset.folders)
-    teller.report.seen = dict(scan.seen)
-    for problem in scan.notices:
+    found = scan(dataset.sources, cache, may_download, log.check)
+    teller.report.seen = dict(found.seen)
+    for problem in found.notices:
         teller.notice(f"{problem.found} {problem.cure}".strip(), problem.where)
-    entries = _planned(scan, shape, store.index, teller)
+    for record, reason in found.skipped:
+        teller.leave_out(record, reason)
+    entries = _planned(found, captions, shape, store.index, teller)
     if entries:
         ClipCache(family, encoders, store, log).add(entries, lambda plan, reason: teller.skip(plan.record.path, reason))
-    _require_some(teller.report, dataset, scan)
-    items = [_item(entry, captions.prefix) for entry in entries if not entry.report.skipped]
+    _require_some(teller.report, dataset, found)
+    items = [_item(entry, captions, seed) for entry in entries if not entry.report.skipped]
     texts = TextCache(family, encoders, store, log)
-    texts.add(["", *(item.caption for item in items)])
+    texts.add(["", *(caption for item in items for caption in item.captions)])
     teller.summary()
     store.index.save()
     return Dataset(tuple(items), shape.windows, _sample_size(shape, items), teller.report, store, texts)
 
 
-def _planned(scan: Scan, shape: Shaper, index: ContentIndex, teller: _Teller) -> list[Entry]:
+def _planned(scan: Scan, captions: CaptionSettings, shape: Shaper, index: ContentIndex, teller: _Teller) -> list[Entry]:
     """Every usable clip's plan and content hash."""
     entries = []
     done = teller.log.progress(len(scan.clips), "clips read")
     for number, record in enumerate(scan.clips, 1):
         try:
+            if is_left_out(record, captions):
+                raise UnusableClip("has no caption, and such clips are to be skipped")
             plan = shape.plan(record, probe(record.path))
             digest = index.digest(record.path, teller.log.check)
         except (UnusableClip, OSError) as error:
-            teller.report.skip(record, str(error))
-            teller.skip(record.path, str(error))
+            teller.leave_out(record, str(error))
         else:
             entries.append(Entry(plan, teller.report.keep(plan), digest))
         done(number)
     return entries
 
 
-def _item(entry: Entry, prefix: str) -> Item:
+def _item(entry: Entry, captions: CaptionSettings, seed: int) -> Item:
     record, plan = entry.plan.record, entry.plan
-    return Item(record.name, record.path, with_prefix(prefix, record.caption), plan.example, len(plan.starts), record.repeats, entry.key)
+    texts = training_texts(record, captions, seed)
+    return Item(record.name, record.path, texts, plan.example, len(plan.starts), record.repeats, entry.key, record.weight)
 
 
 def _sample_size(shape: Shaper, items: list[Item]) -> Bucket:
@@ -125,11 +143,11 @@ def _require_some(report: DatasetReport, dataset: DatasetSettings, scan: Scan) -
     """Raises UserError with every clip's reason if nothing can be trained on."""
     if report.kept:
         return
-    where = ", ".join(folder.folder for folder in dataset.folders)
-    if not dataset.folders:
-        raise fail("dataset.folders", "no folder of clips is given.", "Add a folder that holds clips.")
-    if not scan.clips:
+    where = ", ".join(source.location for source in dataset.sources)
+    if not dataset.sources:
+        raise fail("dataset.sources", "no source of clips is given.", "Add a folder that holds clips.")
+    if not scan.clips and not scan.skipped:
         seen = ", ".join(f"{count} {extension}" for extension, count in sorted(scan.seen.items())) or "nothing"
-        raise fail(where, f"no clip was found; the folder holds {seen}.", f"Clips end in {', '.join(CLIP_EXTENSIONS)}.")
+        raise fail(where, f"no clip was found; there is {seen}.", f"Clips end in {', '.join(CLIP_EXTENSIONS)}.")
     problems = [Problem(clip.path, f"{clip.skipped}.") for clip in report.skipped]
     raise UserError([Problem(where, "none of the clips can be used:"), *problems])

@@ -101,7 +101,7 @@ class DatasetReport:
         origin = self.captions
         text = [
             f"{len(self.kept)} clips kept, {len(self.skipped)} skipped, {sum(clip.shortened for clip in self.kept)} shortened",
-            f"captions: {origin['file']} from files, {origin['setting']} from the folder's setting, {origin['none']} without",
+            f"captions: {origin['file']} from files, {origin['setting']} from their source's setting, {origin['none']} without",
             "buckets: " + ", ".join(f"{bucket}: {count}" for bucket, count in self.buckets.items()),
         ]
         if self.effective_batch:

@@ -4,7 +4,8 @@ An epoch visits every clip `repeats` times in a keyed order. Its visits form gro
 one per step: full groups of one size first, then what is left of all sizes joined, and the groups are shuffled. Only
 one group of an epoch can be smaller than G. The step's loss is the sum of weight · loss over its examples, with
 weight 1/G (or 1/visits if the epoch has fewer than G), so every visit counts the same over an epoch, also in the
-smaller group. Groups depend on G alone: 4 × 1 and 1 × 4 see the same examples. Micro-batches never mix sizes.
+smaller group; a clip's own weight, divided by the mean over the epoch's visits, multiplies it. Groups depend on G
+alone: 4 × 1 and 1 × 4 see the same examples. Micro-batches never mix sizes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import fsum
 from typing import Protocol, TypeVar
 
 from .. import draws
@@ -86,6 +88,7 @@ class Sampler:
         self._per_clip = windows.per_clip if windows else 0
         self._independent = windows is not None and windows.grouping == "independent"
         self._windowed = windows is not None
+        self._mean_weight = fsum(item.weight for item in self._visits) / len(self._visits)
         counts = [self._seen(item) for item in self._visits]
         units = sum(counts) if self._independent else len(counts)
         self.group = min(batch_size * accumulation, units)
@@ -132,14 +135,15 @@ class Sampler:
         return [groups[place] for place in draws.permutation(len(groups), self._seed, "steps", epoch)]
 
     def _epoch_units(self, epoch: int) -> Iterable[_Unit]:
-        """The epoch's units in stable order; a clip's windows share its weight, windows on their own have mean weight 1."""
+        """The epoch's units in stable order, their mean weight 1; a clip's windows share its weight."""
         for position, item in enumerate(self._visits):
+            weight = item.weight / self._mean_weight
             windows = chosen_windows(item.windows, self._per_clip, self._seed, epoch, position)
             if self._independent:
                 for window in windows:
-                    yield _Unit(item, position, (window,), self._mean_windows / len(windows))
+                    yield _Unit(item, position, (window,), weight * self._mean_windows / len(windows))
             else:
-                yield _Unit(item, position, tuple(windows), 1 / len(windows))
+                yield _Unit(item, position, tuple(windows), weight / len(windows))
 
 
 def _chunks(values: list[T], size: int) -> list[list[T]]:

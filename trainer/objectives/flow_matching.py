@@ -53,7 +53,7 @@ class FlowMatching:
         return MicroBatch(latents, text, noise, sigma, weights, examples)
 
     def _caption(self, example: Example) -> str:
-        dropped = (
-            draws.uniform(self.job.schedule.seed, "caption", example.epoch, example.position, example.window) < self.job.captions.dropout
-        )
-        return "" if dropped else example.item.caption
+        seed, key, captions = self.job.schedule.seed, (example.epoch, example.position, example.window), example.item.captions
+        if draws.uniform(seed, "caption", *key) < self.job.captions.dropout:
+            return ""
+        return captions[draws.choice(len(captions), seed, "which caption", *key)]
