@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .adapters.file import LoraWeights
     from .adapters.lora import Lora
     from .components import Components
-    from .data.prepare import Dataset
+    from .data.dataset import TrainingData
     from .job import TrainingJob
     from .models.base import ModelFamily
     from .runfolder import RunFolder
@@ -103,7 +103,7 @@ def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> R
         components.drop_all()
 
 
-def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: Dataset, components: Components, log: EventLog) -> RunResult:
+def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: TrainingData, components: Components, log: EventLog) -> RunResult:
     from .adapters.export import Exporter
     from .data.sampler import Sampler
     from .objectives.flow_matching import FlowMatching
@@ -183,7 +183,7 @@ def check_against_model(job: TrainingJob, family: ModelFamily, fresh: bool) -> N
         raise UserError(problems)
 
 
-def sample_requests(job: TrainingJob, family: ModelFamily, dataset: Dataset) -> list[SampleRequest]:
+def sample_requests(job: TrainingJob, family: ModelFamily, dataset: TrainingData) -> list[SampleRequest]:
     """The job's sample prompts, or two captions of the clips, at sizes the model can draw."""
     from .job import SamplePrompt
     from .sampling import SampleRequest

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..job import Bucket, WindowSettings
 from .cache import TensorCache
@@ -60,6 +60,46 @@ class Dataset:
     def fingerprint(self) -> str:
         """Hash over what is trained on, in order: contents, sizes, captions, repeats, weights and the encoders."""
         return key_of(items=[[item.key, list(map(self.texts.key, item.captions)), item.repeats, item.weight] for item in self.items])
+
+
+class TrainingData(Protocol):
+    """What a run needs of a dataset, whatever its encodings lie in."""
+
+    @property
+    def items(self) -> Sequence[Item]:
+        """Clips in stable order, at least one."""
+        ...
+
+    @property
+    def windows(self) -> WindowSettings | None:
+        """How windows group."""
+        ...
+
+    @property
+    def sample_size(self) -> Bucket:
+        """Size of samples drawn without one of their own."""
+        ...
+
+    @property
+    def report(self) -> DatasetReport:
+        """What was kept and left out."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash over what is trained on."""
+        ...
+
+    def latents(self, item: Item, window: int = 0) -> dict[str, Tensor]:
+        """One example's encoding, {"latents": [C, T, h, w]}, not normalised."""
+        ...
+
+    def text(self, caption: str) -> dict[str, Tensor]:
+        """Embeddings of an item's caption, of the empty caption, or of a text that was added."""
+        ...
+
+    def add_text(self, text: str) -> None:
+        """Makes the embeddings of one more text available."""
 
 
 def commonest_size(items: Sequence[Item]) -> Bucket:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from ..data.dataset import Dataset
+    from ..data.dataset import TrainingData
     from ..data.sampler import Example, Sampler
     from ..job import TrainingJob
     from ..models.base import ModelFamily
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class FlowMatching:
     """Collects a step's examples from the cache and compares predicted with true velocity."""
 
-    def __init__(self, job: TrainingJob, family: ModelFamily, dataset: Dataset, sampler: Sampler, device: torch.device) -> None:
+    def __init__(self, job: TrainingJob, family: ModelFamily, dataset: TrainingData, sampler: Sampler, device: torch.device) -> None:
         self.job, self.family, self.dataset, self.sampler, self.device = job, family, dataset, sampler, device
         self.shift = job.objective.shift or family.spec.train_shift
 
