@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -79,17 +79,22 @@ def decoded(path: Path, wanted: Sequence[int] | None = None, size: tuple[int, in
     return np.stack(list(decode_frames(path, clip, wanted, height, width, lambda: None))).astype(int)
 
 
-def by_ffmpeg(path: Path, clip: Probe, matrix: str = "", more: str = "") -> np.ndarray:
-    """What ffmpeg makes of every frame, told matrix and range, with chroma centred; skips the test where it is not installed."""
+def ffmpeg(*words: object) -> bytes:
+    """Runs ffmpeg, giving its standard output; skips the test where it is not installed."""
     if shutil.which("ffmpeg") is None:
         pytest.skip("ffmpeg is not installed")
+    return subprocess.run(["ffmpeg", "-v", "error", "-y", *map(str, words)], capture_output=True, check=True).stdout
+
+
+def by_ffmpeg(path: Path, clip: Probe, matrix: str = "") -> np.ndarray:
+    """What ffmpeg makes of every frame, told matrix and range, with chroma centred: [n, h, w, 3] int."""
     flags = "accurate_rnd+full_chroma_int+bicubic"
-    scale = f"scale={more}flags={flags}"
-    if matrix:
-        scale += f":in_color_matrix={matrix}:in_range={ {1: 'tv', 2: 'pc'}[clip.colour.range] }".replace(" ", "")
-    command = ["ffmpeg", "-v", "error", "-threads", "1", "-i", str(path), "-vf", f"{scale},format=rgb24", "-sws_flags", flags]
-    command += ["-fps_mode", "passthrough", "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
-    data = subprocess.run(command, capture_output=True, check=True).stdout
+    told = f":in_color_matrix={matrix}:in_range={'pc' if clip.colour.range == 2 else 'tv'}" if matrix else ""
+    with av.open(str(path)) as container:
+        kind = container.streams.video[0].format  # ffmpeg 8 and later would go by the chroma position in the stream
+        told += ":in_h_chr_pos=128" * (kind.chroma_width(4) < 4) + ":in_v_chr_pos=128" * (kind.chroma_height(4) < 4)
+    picture = ("-vf", f"scale=flags={flags}{told},format=rgb24", "-sws_flags", flags, "-fps_mode", "passthrough")
+    data = ffmpeg("-threads", 1, "-i", path, *picture, "-f", "rawvideo", "-pix_fmt", "rgb24", "-")
     return np.frombuffer(data, np.uint8).reshape(-1, clip.height, clip.width, 3).astype(int)
 
 
@@ -103,8 +108,3 @@ def damaged(data: bytes, start: int, length: int) -> bytes:
     """The bytes with a stretch overwritten by a pattern."""
     pattern = bytes((7 * place + 13) % 256 for place in range(length))
     return data[:start] + pattern + data[start + length :]
-
-
-def pairs(values: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Neighbours of a sequence."""
-    return zip(values, values[1:], strict=False)

@@ -65,8 +65,9 @@ def test_hdr_equals_the_reference(tmp_path: Path, curve: str, tags: dict[str, in
 def test_the_usual_hdr_clip_equals_the_reference(tmp_path: Path) -> None:
     """HEVC, 10 bits, 4:2:0, lossless: flat blocks, seen away from their edges, where chroma is not interpolated."""
     planes = codes(10, 96, 128)
-    lossless = {"x265-params": "lossless=1:log-level=error"}
-    path = encode(tmp_path / "a.mp4", [frame_of(planes, "yuv420p10le")] * 2, "libx265", "yuv420p10le", options=lossless, tags=HLG)
+    lossless = {"x265-params": "lossless=1:log-level=error:bframes=0:pools=1"}
+    frames = [frame_of(planes, "yuv420p10le") for _ in range(2)]
+    path = encode(tmp_path / "a.mp4", frames, "libx265", "yuv420p10le", options=lossless, tags=HLG)
     inside = (slice(3, None, 8), slice(3, None, 8))
     difference = np.abs(decoded(path)[1] - reference(planes, 10, "HLG", 1000))[inside]
     assert difference.mean() < 0.5 and difference.max() < 2
@@ -75,9 +76,10 @@ def test_the_usual_hdr_clip_equals_the_reference(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("light", "peak"), [("max-cll=600,400", 600), ("", 4000)])
 def test_peak_of_pq_comes_from_its_metadata(tmp_path: Path, light: str, peak: float) -> None:
     display = "master-display=G(8500,39850)B(6550,2300)R(35400,14600)WP(15635,16450)L(40000000,50)"
-    options = {"x265-params": ":".join(filter(None, ["lossless=1:log-level=error:hdr10=1", display, light]))}
+    options = {"x265-params": ":".join(filter(None, ["lossless=1:log-level=error:bframes=0:pools=1:hdr10=1", display, light]))}
     planes = codes(10, 96, 128)
-    path = encode(tmp_path / "a.mp4", [frame_of(planes, "yuv444p10le")] * 2, "libx265", "yuv444p10le", options=options, tags=PQ)
+    frames = [frame_of(planes, "yuv444p10le") for _ in range(2)]
+    path = encode(tmp_path / "a.mp4", frames, "libx265", "yuv444p10le", options=options, tags=PQ)
     assert probe(path).colour.peak == peak
     difference = np.abs(decoded(path)[0] - reference(planes, 10, "PQ", peak))
     assert difference.mean() < 0.5 and difference.max() < 2
@@ -111,9 +113,8 @@ def test_wide_sdr_is_brought_to_bt709(tmp_path: Path) -> None:
     colour = np.array([180, 60, 90]) / 255
     wide = np.clip(np.linalg.inv(to_bt709(9)) @ colour**2.4, 0, 1) ** (1 / 2.4) * 255
     picture = np.full((48, 64, 3), np.round(wide), np.uint8)
-    path = encode(
-        tmp_path / "a.mkv", [picture], "ffv1", "yuv444p10le", tags={"color_trc": 14, "color_primaries": 9, "colorspace": 9, "color_range": 1}
-    )
+    tags = {"color_trc": 14, "color_primaries": 9, "colorspace": 9, "color_range": 1}
+    path = encode(tmp_path / "a.mkv", [picture], "ffv1", "yuv444p10le", tags=tags)
     assert np.abs(decoded(path)[0] - colour * 255).max() <= 2
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from .tone import PEAK, WIDE, to_sdr
 if TYPE_CHECKING:
     from av import VideoFrame
     from av.video.codeccontext import VideoCodecContext
+    from av.video.plane import VideoPlane
 
 BACKGROUND = 0  # level that transparent parts are laid over: black
 BT709, BT601, BT2020 = 1, 5, 9  # matrix numbers shared by ITU-T H.273 and swscale
@@ -58,19 +59,27 @@ def colour_of(frame: VideoFrame, context: VideoCodecContext) -> Colour:
         matrix = BT2020 if primaries == BT2020 else BT709 if high else BT601
     if matrix not in _LUMA and not frame.format.is_rgb:
         raise UnusableClip(f"its colours are stored in a way that has no conversion here (H.273 matrix {matrix}); convert it to BT.709")
+    if (hdr or primaries in WIDE) and max(component.bits for component in frame.format.components) > 16:
+        raise UnusableClip("holds floating-point HDR; convert it to 10 or 12 bits")
     full = int(frame.color_range) == _FULL or frame.format.name.startswith("yuvj")
     return Colour(matrix, _FULL if full else _LIMITED, hdr, primaries, _peak(frame))
 
 
-def _peak(frame: VideoFrame) -> float:
-    """The brightest light in nit: the lower of what the mastering display could show and what the content is said to reach."""
+def side_data(frame: VideoFrame, kind: str) -> bytes:
+    """The frame's side data of one kind (a name of PyAV's `Type`), empty if it has none."""
     from av.sidedata.sidedata import Type
 
+    data = cast("Any", frame.side_data).get(Type[kind])
+    return bytes(data) if data is not None else b""
+
+
+def _peak(frame: VideoFrame) -> float:
+    """The brightest light in nit: the lower of what the mastering display could show and what the content is said to reach."""
     found = []
-    if data := frame.side_data.get(Type.CONTENT_LIGHT_LEVEL):  # MaxCLL, MaxFALL
-        found.append(float(struct.unpack_from("=I", bytes(data))[0]))
-    if data := frame.side_data.get(Type.MASTERING_DISPLAY_METADATA):  # after 9 fractions: maximum, whether primaries, whether luminance
-        above, below, _, known = struct.unpack_from("=4i", bytes(data), 72)
+    if data := side_data(frame, "CONTENT_LIGHT_LEVEL"):  # MaxCLL, MaxFALL
+        found.append(float(struct.unpack_from("=I", data)[0]))
+    if data := side_data(frame, "MASTERING_DISPLAY_METADATA"):  # after 9 fractions: maximum, whether primaries, whether luminance
+        above, below, _, known = struct.unpack_from("=4i", data, 72)
         found.append(above / below if known and below else 0.0)
     return min((nit for nit in found if nit > 0), default=PEAK)
 
@@ -115,9 +124,8 @@ def _unsited(frame: VideoFrame) -> VideoFrame:
         return frame
     copy = av.VideoFrame(frame.width, frame.height, frame.format.name)
     for target, source in zip(copy.planes, frame.planes, strict=True):
-        rows, origin = (np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size) for plane in (target, source))
         used = min(target.line_size, source.line_size)
-        rows[:, :used] = origin[:, :used]
+        _lines(target, np.uint8)[:, :used] = _lines(source, np.uint8)[:, :used]
     return copy
 
 
@@ -153,6 +161,11 @@ def _merged(frame: VideoFrame, order: tuple[int, int, int]) -> np.ndarray:
     """Three planes of one size as [h, w, 3], uint8 or uint16."""
     import cv2
 
-    kind = np.dtype(np.uint16 if frame.format.components[0].bits > 8 else np.uint8)
-    planes = [np.frombuffer(plane, kind).reshape(plane.height, -1)[:, : plane.width] for plane in frame.planes]
+    kind = np.uint16 if frame.format.components[0].bits > 8 else np.uint8
+    planes = [_lines(plane, kind)[:, : plane.width] for plane in frame.planes]
     return cv2.merge([planes[place] for place in order])
+
+
+def _lines(plane: VideoPlane, kind: type[np.uint8 | np.uint16]) -> np.ndarray:
+    """A plane's memory as lines with their padding, [h, samples]."""
+    return np.frombuffer(cast("Any", plane), kind).reshape(plane.height, -1)

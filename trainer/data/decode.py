@@ -58,7 +58,9 @@ class _Tally:
         """Notes a wanted frame that is not there; raises UnusableClip once there are too many."""
         self.missing.add(index)
         if self.last < 0 or len(self.missing) > max(1, _TOLERATED * len(self.wanted)):
-            raise UnusableClip(f"decoding breaks off after frame {self.last + 1} of {self.total}")
+            if index > self.last:
+                raise UnusableClip(f"decoding breaks off after frame {self.last + 1} of {self.total}")
+            raise UnusableClip(f"frame {min(self.missing) + 1} of {self.total} and others are damaged; repair or convert the file")
 
 
 def _wanted(

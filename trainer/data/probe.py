@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from .colour import BT709, Colour, colour_of
+from .colour import BT709, Colour, colour_of, side_data
 from .pictures import is_picture, picture_facts
 from .retime import constant_rate
 from .sources.record import UnusableClip
@@ -100,15 +100,19 @@ class _Stamps:
         if not packets:
             raise UnusableClip("has no video frames")
         stamps = sorted((pts, duration) for pts, duration, _ in packets if pts is not None)
-        marks = [pts for pts, _, key in packets if key and pts is not None]
-        restarts = any(after <= before for before, after in pairwise(marks))  # times run backwards, as in badly joined files
-        if len(stamps) < len(packets) or restarts or not stream.time_base:
+        marks = [(place, pts) for place, (pts, _, key) in enumerate(packets) if key and pts is not None]
+        if len(stamps) < len(packets) or _restarts(marks) or not stream.time_base:
             return cls(tuple(range(len(packets))), 1, 1 / (rates or (Fraction(25),))[0], rates, True)
         ticks = tuple(pts for pts, _ in stamps)
         by_order = container.format.name == "avi"  # which stores decoding times only
         keyed = container.format.name in _INDEXED and len(set(ticks)) == len(ticks)
         places = {tick: index for index, tick in enumerate(ticks)} if keyed else {}
-        return cls(ticks, stamps[-1][1], stream.time_base, rates, by_order, tuple(places[mark] for mark in marks) if keyed else ())
+        return cls(ticks, stamps[-1][1], stream.time_base, rates, by_order, tuple(places[pts] for _, pts in marks) if keyed else ())
+
+
+def _restarts(marks: list[tuple[int, int]]) -> bool:
+    """Whether times run backwards, as in badly joined files: `marks` are place and time of each keyframe's packet."""
+    return any(late < early or (late == early and after > before + 1) for (before, early), (after, late) in pairwise(marks))
 
 
 def _stamp(packet: Packet[VideoStream]) -> tuple[int | None, int, bool]:
@@ -137,9 +141,7 @@ def _of_stream(container: InputContainer, stamps: _Stamps) -> Probe:
 
 def _refuse_dolby(frame: VideoFrame, context: VideoCodecContext) -> None:
     """Raises UnusableClip for Dolby Vision that only its own decoders show right (profile 5): it names no colours of its own."""
-    from av.sidedata.sidedata import Type
-
-    dolby = str(context.codec_tag).lower() in _DOLBY or Type.DOVI_METADATA in frame.side_data
+    dolby = str(context.codec_tag).lower() in _DOLBY or bool(side_data(frame, "DOVI_METADATA"))
     if dolby and int(context.color_trc) in (0, 2):
         raise UnusableClip("is Dolby Vision without a picture for other players (profile 5); convert it to HDR10 or SDR")
 
@@ -159,12 +161,10 @@ def _orientation(frame: VideoFrame) -> tuple[int, bool]:
 
     Its rows are (a, b, u), (c, d, v), (x, y, w): a stored point (p, q) is shown at (a p + c q + x, b p + d q + y).
     """
-    from av.sidedata.sidedata import Type
-
-    data = frame.side_data.get(Type.DISPLAYMATRIX)
+    data = side_data(frame, "DISPLAYMATRIX")
     if not data:
         return 0, False
-    a, b, _, c, d = struct.unpack_from("=5i", bytes(data))
+    a, b, _, c, d = struct.unpack_from("=5i", data)
     mirrored = a * d - b * c < 0
     right, down = (-a if mirrored else a), c  # where the first row's direction and the columns' go, horizontally
     if abs(right) >= abs(down):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from .sources.record import UnusableClip
 if TYPE_CHECKING:
     from av.container import InputContainer
     from av.filter import Graph
+    from av.packet import Packet
     from av.video.codeccontext import VideoCodecContext
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
@@ -41,7 +42,8 @@ def decoder_of(stream: VideoStream) -> VideoCodecContext:
     from av.video.codeccontext import VideoCodecContext
 
     context = stream.codec_context
-    name = _WITH_ALPHA.get(context.codec.name) if stream.metadata.get("alpha_mode") == "1" else None
+    alpha = any(name.lower() == "alpha_mode" and value == "1" for name, value in stream.metadata.items())
+    name = _WITH_ALPHA.get(context.codec.name) if alpha else None
     if name in av.codecs_available:
         other = av.CodecContext.create(name, "r")
         assert isinstance(other, VideoCodecContext)
@@ -55,26 +57,26 @@ def frames_of(container: InputContainer, stream: VideoStream, context: VideoCode
 
     `needless` must be empty unless the codec is H.264, whose decoder then skips frames that are never referred to.
     """
-    import av
-
     for packet in container.demux(stream):
         if not packet.size or packet.is_corrupt:  # dropped frames of AVI, the end mark, and what was cut off
             continue
         if needless:
             context.skip_frame = "NONREF" if packet.pts in needless else "DEFAULT"
-        yield from _whole(context, packet, av.error.InvalidDataError)
-    yield from _whole(context, None, av.error.InvalidDataError)
+        yield from _whole(context, packet)
+    yield from _whole(context, None)
 
 
-def _whole(context: VideoCodecContext, packet: object, damage: type[Exception]) -> Iterator[VideoFrame]:
+def _whole(context: VideoCodecContext, packet: Packet[VideoStream] | None) -> Iterator[VideoFrame]:
+    from av.error import InvalidDataError
+
     try:
-        frames = context.decode(packet)  # type: ignore[arg-type]
-    except damage:
+        frames = context.decode(packet)
+    except InvalidDataError:
         return
     yield from (frame for frame in frames if not frame.is_corrupt)
 
 
-def decoded(path: Path, probe: Probe, wanted: Sequence[int]) -> Iterator[tuple[int, VideoFrame]]:
+def decoded(path: Path, probe: Probe, wanted: Sequence[int]) -> Generator[tuple[int, VideoFrame], None, None]:
     """Frames with their index in the probe, ascending, up to the last wanted one; those not wanted may be left out.
 
     Goes to a later keyframe when the next wanted frame lies far ahead. Should that frame not come out there, decodes
@@ -155,9 +157,9 @@ def _placed(frames: Iterable[VideoFrame], probe: Probe, last: int) -> Iterator[t
 
 def deinterlaced(frames: Iterable[tuple[int, VideoFrame]], stream: VideoStream) -> Iterator[tuple[int, VideoFrame]]:
     """The same frames, each made whole from its first field by FFmpeg's bwdif; progressive ones pass as they are."""
-    import av
+    from av.filter import Graph
 
-    graph, waiting = av.filter.Graph(), deque[int]()
+    graph, waiting = Graph(), deque[int]()
     source, sink = graph.add_buffer(template=stream), graph.add("buffersink")
     graph.link_nodes(source, graph.add("bwdif", "mode=send_frame:deint=interlaced"), sink).configure()
     for index, frame in frames:
@@ -169,11 +171,12 @@ def deinterlaced(frames: Iterable[tuple[int, VideoFrame]], stream: VideoStream) 
 
 
 def _pulled(graph: Graph, waiting: deque[int]) -> Iterator[tuple[int, VideoFrame]]:
-    import av
+    from av.error import BlockingIOError as NotYet
+    from av.error import EOFError as AtEnd
 
     while waiting:
         try:
             frame = graph.vpull()
-        except (av.error.BlockingIOError, av.error.EOFError):
+        except (NotYet, AtEnd):
             return
         yield waiting.popleft(), frame

@@ -91,7 +91,7 @@ def _gains(peak: float) -> np.ndarray:
 
 
 def eetf(nit: np.ndarray, source: float, target: float) -> np.ndarray:
-    """The tone curve of ITU-R BT.2390 (section 5.4.1) from black…`source` to black…`target` nit: same light up to a knee, then a Hermite spline."""
+    """The tone curve of ITU-R BT.2390 (section 5.4.1) from 0…`source` to 0…`target` nit: the same light up to a knee, then a spline."""
     top = nit_to_pq(np.asarray(source))
     value, most = np.minimum(nit_to_pq(nit) / top, 1), nit_to_pq(np.asarray(target)) / top
     knee = 1.5 * most - 0.5
