@@ -134,6 +134,7 @@ def test_several_frames_with_one_time(tmp_path: Path) -> None:
     for frame, pts in zip(frames, (0, 40, 40, 120, 120, 160), strict=True):
         frame.pts = pts
     assert [(index, frame.pts) for index, frame in stream._placed(frames, clip, -1)] == [(0, 0), (1, 40), (2, 40), (3, 120), (4, 160)]
+    assert [index for index, _ in stream._placed(frames, clip, 2)] == [3, 4]  # what comes before a place gone to is passed over
 
 
 def test_times_that_run_backwards_give_way_to_the_order(tmp_path: Path) -> None:
@@ -144,8 +145,8 @@ def test_times_that_run_backwards_give_way_to_the_order(tmp_path: Path) -> None:
         video = old.streams.video[0]
         copy = new.add_stream_from_template(video)
         for number, packet in enumerate(packet for packet in old.demux(video) if packet.size):
-            packet.stream, packet.dts = copy, -5000 + number * 40
-            packet.pts = 40 * (number % 10)
+            packet.stream, packet.dts = copy, number * 40
+            packet.pts = 1000 + 40 * (number % 10)
             new.mux(packet)
     clip = probe(path)
     assert clip.by_order and len(clip.times) == 20

@@ -58,7 +58,7 @@ def frames_of(container: InputContainer, stream: VideoStream, context: VideoCode
     `needless` must be empty unless the codec is H.264, whose decoder then skips frames that are never referred to.
     """
     for packet in container.demux(stream):
-        if not packet.size or packet.is_corrupt:  # dropped frames of AVI, the end mark, and what was cut off
+        if not packet.size:  # dropped frames of AVI, and the end mark
             continue
         if needless:
             context.skip_frame = "NONREF" if packet.pts in needless else "DEFAULT"
@@ -142,12 +142,12 @@ def _placed(frames: Iterable[VideoFrame], probe: Probe, last: int) -> Iterator[t
     """Frames after index `last` with their index: by presentation time where the container has one, else one after the other."""
     first = {tick: index for index, tick in reversed(list(enumerate(probe.ticks)))}
     for frame in frames:
-        index = None if probe.by_order or frame.pts is None else first.get(frame.pts)
+        index = None if probe.by_order or frame.pts is None else first.get(frame.pts, -1 if probe.keys else None)
         if index is None:
             index = last + 1
         elif index <= last:
             if last + 1 == len(probe.ticks) or probe.ticks[last + 1] != frame.pts:
-                continue  # before the place gone to, or out of order
+                continue  # before the place gone to, out of order, or not shown
             index = last + 1  # one of several frames with one time
         if index >= len(probe.ticks):
             return
