@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.data.footage import encode
 from tests.data.synthetic import FakeEncoders, FakeFamily, Watcher, grey, index_of, watched, write_clip, write_model, write_tagged
 from trainer.data.dataset import Dataset
 from trainer.data.prepare import prepare_dataset
@@ -297,10 +298,20 @@ def test_retiming_is_in_the_report(setup: Setup) -> None:
     assert json.loads(json.dumps(report.as_dict()))["buckets"] == {"17x48x64": 1}
 
 
-def test_hdr_is_told(setup: Setup) -> None:
+def test_hdr_is_in_the_report_and_tone_mapped_without_a_notice(setup: Setup) -> None:
     write_tagged(setup.clips / "a.mp4", (120, 120, 120), color_trc=18, color_primaries=9, colorspace=9)
-    assert setup.prepare().report.clips[0].hdr == "HLG"
-    assert any("1 of 1 clips are HDR" in notice for notice in setup.watcher.notices)
+    report = setup.prepare().report
+    assert report.clips[0].hdr == "HLG" and any("HLG tone-mapped to SDR" in line for line in report.lines())
+    assert not any("HDR" in notice for notice in setup.watcher.notices)
+
+
+def test_interlaced_clips_are_told_once(setup: Setup) -> None:
+    options = {"preset": "ultrafast", "x264-params": "tff=1", "flags": "+ildct+ilme"}
+    for name in ("a.mp4", "b.mp4"):
+        encode(setup.clips / name, [grey(index) for index in range(5)], "libx264", "yuv420p", options=options)
+    report = setup.prepare().report
+    assert [clip.interlaced for clip in report.kept] == [True, True] and "deinterlaced" in report.lines()[-1]
+    assert sum("2 of 2 clips are interlaced" in notice for notice in setup.watcher.notices) == 1
 
 
 def test_missing_captions_are_counted(setup: Setup) -> None:

@@ -60,8 +60,8 @@ class _Teller:
             self.log.notice(f"{self.skips - _NOTICES} more clips are skipped; the dataset report says why.")
         if uncaptioned := sum(clip.caption == "none" for clip in kept):
             self.notice(f"{uncaptioned} of {len(kept)} clips have no caption and are trained with the trigger alone or none.")
-        if hdr := sum(bool(clip.hdr) for clip in kept):
-            self.notice(f"{hdr} of {len(kept)} clips are HDR and are used without tone mapping; their colours will look flat.")
+        if interlaced := sum(clip.interlaced for clip in kept):
+            self.notice(f"{interlaced} of {len(kept)} clips are interlaced and are deinterlaced (bwdif), at one frame per two fields.")
         if cut := sum(clip.used_frames * 2 < clip.retimed_frames for clip in kept):
             self.notice(f"{cut} of {len(kept)} clips are used for less than half of their length: their bucket is that much shorter.")
         if enlarged := sum(clip.enlarged for clip in kept):

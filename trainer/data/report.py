@@ -30,7 +30,8 @@ class ClipReport:
     bucket: str = ""
     windows: int = 0
     enlarged: bool = False  # the clip has fewer pixels than its bucket
-    hdr: str = ""  # "PQ" or "HLG"
+    hdr: str = ""  # "PQ" or "HLG", which decoding maps to SDR
+    interlaced: bool = False  # decoding makes whole frames of its fields
 
     @property
     def shortened(self) -> bool:
@@ -57,7 +58,7 @@ class DatasetReport:
             source_frames=len(clip.times), source_fps=round(clip.fps, 3), source_size=f"{clip.height}x{clip.width}",
             retimed_frames=plan.retimed, used_frames=len(plan.indices), source_indices=plan.indices,
             bucket=str(size), windows=len(plan.starts),
-            enlarged=clip.height < size.height or clip.width < size.width, hdr=clip.colour.hdr,
+            enlarged=clip.height < size.height or clip.width < size.width, hdr=clip.colour.hdr, interlaced=clip.interlaced,
         ))  # fmt: skip
         return self.clips[-1]
 
@@ -115,4 +116,5 @@ def _line(clip: ClipReport, fps: float) -> str:
     used = f", first {clip.used_frames} used" if clip.shortened else ""
     windows = f" × {clip.windows} windows" if clip.windows > 1 else ""
     source = f"{clip.source_frames} frames at {clip.source_fps:g} frames/s"
-    return f"{clip.name}: {source} -> {clip.retimed_frames} at {fps:g}{used} -> {clip.bucket}{windows}"
+    made = (f", {clip.hdr} tone-mapped to SDR" if clip.hdr else "") + (", deinterlaced" if clip.interlaced else "")
+    return f"{clip.name}: {source}{made} -> {clip.retimed_frames} at {fps:g}{used} -> {clip.bucket}{windows}"

@@ -1,0 +1,40 @@
+"""Scaling to cover a size and cropping to its centre, without distortion."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def covering(display: tuple[int, int], height: int, width: int) -> tuple[int, int]:
+    """Height and width at which a picture shown at `display` (height, width) just covers height × width."""
+    scale = max(height / display[0], width / display[1])
+    return max(height, round(display[0] * scale)), max(width, round(display[1] * scale))
+
+
+def shrinks(source: tuple[int, int], height: int, width: int) -> bool:
+    """Whether scaling from `source` (height, width) loses samples in either direction, so that it must average."""
+    return height < source[0] or width < source[1]
+
+
+def resized(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
+    """A picture at another size, antialiased: [h, w, 3] uint8 or float32 -> [height, width, 3]."""
+    import cv2
+
+    source = pixels.shape[0], pixels.shape[1]
+    if source == (height, width):
+        return pixels
+    return cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA if shrinks(source, height, width) else cv2.INTER_CUBIC)
+
+
+def centre(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
+    """The middle height × width of a picture that covers it, as an array of its own."""
+    top, left = (pixels.shape[0] - height) // 2, (pixels.shape[1] - width) // 2
+    return np.ascontiguousarray(pixels[top : top + height, left : left + width])
+
+
+def fit(pixels: np.ndarray, display: tuple[int, int], height: int, width: int) -> np.ndarray:
+    """A picture scaled to cover height × width and cropped to the centre: [h, w, 3] -> [height, width, 3].
+
+    `display` is the height and width the picture is shown at, which differs from its own where pixels are not square.
+    """
+    return centre(resized(pixels, *covering(display, height, width)), height, width)
