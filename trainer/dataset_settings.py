@@ -5,34 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import ValidationError, field_validator
+from pydantic import field_validator
 
 from .caption_settings import CaptionEdit
-from .errors import Problem, UserError, fail, from_validation
+from .errors import Problem, UserError
+from .frame_settings import FrameSampling
 from .settings import Settings, setting
+from .size_settings import ClipSizes
 from .source_settings import Source
 
-
-class Bucket(Settings):
-    """A clip size to train at: frames × height × width, in pixels."""
-
-    frames: int = setting(17, "Frames", "Frames of the clip, at the family's frame rate.", unit="frames", ge=1, le=2048)
-    height: int = setting(480, "Height", "Height of the frames.", unit="px", ge=16, le=8192)
-    width: int = setting(832, "Width", "Width of the frames.", unit="px", ge=16, le=8192)
-
-    def __str__(self) -> str:
-        return f"{self.frames}x{self.height}x{self.width}"
-
-    @classmethod
-    def parse(cls, text: str, where: str = "buckets") -> Bucket:
-        """Reads "49x480x832" (frames x height x width); raises UserError naming the text."""
-        parts = text.lower().replace("×", "x").replace(" ", "").split("x")
-        if len(parts) != 3 or not all(part.isdigit() for part in parts):
-            raise fail(where, f"'{text}' is not a size.", "Write frames x height x width, such as 49x480x832.")
-        try:
-            return cls(frames=int(parts[0]), height=int(parts[1]), width=int(parts[2]))
-        except ValidationError as error:
-            raise from_validation(error, list(cls.model_fields), where) from None
+KEEP_FPS = -1.0  # the setting that leaves each clip at its own frame rate
 
 
 class WindowSettings(Settings):
@@ -51,24 +33,26 @@ class WindowSettings(Settings):
     )  # fmt: skip
 
 
-class DatasetSettings(Settings):
+class DatasetSettings(ClipSizes, FrameSampling):
     """The clips and how they become training examples."""
 
     sources: list[Source] = setting(list, "Sources", "Where the clips come from.")
     fps: float = setting(
-        0.0, "Frame rate", "Frame rate clips are retimed to, by presentation time; 0 uses the model's own.",
-        unit="frames/s", ge=0, le=240, advanced=True,
+        0.0, "Frame rate", "Frame rate clips are retimed to, by presentation time; 0 uses the model's own, -1 keeps each clip's: every "
+        "frame of the file is used once.", unit="frames/s", ge=KEEP_FPS, le=240, advanced=True,
     )  # fmt: skip
-    buckets: list[Bucket] = setting(
-        list, "Buckets", "Clip sizes; a clip takes the longest that it fills, of the nearest shape. Empty: chosen from the clips."
-    )
     windows: WindowSettings | None = setting(None, "FramePack windows", "Sliding windows; empty trains on whole buckets.")
+
+    @field_validator("fps", mode="before")
+    @classmethod
+    def _keep(cls, fps: Any) -> Any:
+        return KEEP_FPS if fps == "keep" else fps
 
     @field_validator("fps")
     @classmethod
     def _a_rate(cls, fps: float) -> float:
-        if 0 < fps < 1:
-            raise ValueError("a frame rate is at least 1, or 0 for the model's own")
+        if fps < 1 and fps not in (0, KEEP_FPS):
+            raise ValueError("a frame rate is at least 1, 0 for the model's own, or -1 to keep each clip's")
         return fps
 
     def with_source(self, source: Source) -> DatasetSettings:

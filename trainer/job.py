@@ -9,10 +9,11 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, field_validator
 
 from .caption_settings import CaptionEdit, CaptionSettings
-from .dataset_settings import Bucket, DatasetSettings, WindowSettings
+from .dataset_settings import DatasetSettings, WindowSettings
 from .errors import UserError, fail, from_validation
 from .job_versions import JOB_VERSION, upgraded
 from .settings import Settings, setting
+from .size_settings import Bucket
 from .source_settings import VideoFolder, source_kinds
 
 LONGEST_NAME = 100  # bytes; step numbers and endings are added to it
@@ -79,6 +80,11 @@ class ScheduleSettings(Settings):
         1, "Accumulation", "Batches whose gradients are added up for one optimizer step.", ge=1, le=1024, advanced=True
     )
     seed: int = setting(0, "Seed", "Seed of every random draw of the run.", ge=0, le=2**53 - 1)
+    video_batch_size_multiplier: float = setting(
+        1.0, "Video batch multiplier", "Clips of more than one frame are computed batch size × this at a time, rounded, at least one, so "
+        "that images can have larger batches than videos. A step averages over batch size × accumulation examples all the same.",
+        ge=0.001, le=256, step=0.05, advanced=True,
+    )  # fmt: skip
 
 
 class ComputeSettings(Settings):
@@ -99,6 +105,14 @@ class MemorySettings(Settings):
     gradient_checkpointing: bool = setting(
         True, "Gradient checkpointing", "Computes activations again instead of keeping them: far less memory, about a third slower."
     )
+    vae_tiling: bool = setting(
+        False, "VAE tiling", "Encodes clips and decodes sample videos in overlapping tiles of the frame: less memory, but other latents "
+        "than whole frames give, so clips are encoded again.", advanced=True,
+    )  # fmt: skip
+    vae_slicing: bool = setting(
+        False, "VAE slicing", "Takes the clips of a batch through the VAE one by one. Here they always are, so latents stay the same.",
+        advanced=True,
+    )  # fmt: skip
 
 
 class SamplePrompt(Settings):

@@ -25,7 +25,7 @@ REQUIRED = {  # module -> distribution
     "accelerate": "accelerate",
     "peft": "peft",
 }
-OPTIONAL = {"pyarrow": "pyarrow>=14"}  # module -> requirement; asked for only where a file format needs it
+OPTIONAL = {"pyarrow": "pyarrow>=14", "scenedetect": "scenedetect>=0.6.4"}  # module -> requirement; asked for only where it is needed
 PROBED = {"torchao": (0, 16), "bitsandbytes": (0, 43), "xformers": (0, 0)}  # optional ones that peft and diffusers import when present
 
 

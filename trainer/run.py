@@ -83,7 +83,7 @@ def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> R
     job = job.with_absolute_paths()
     family = open_model(find_model(job.model.source, places.models, places.downloads), job.model.family)
     check_against_model(job, family, fresh=not (places.runs / job.output.name).exists())
-    components = Components(family, Compute(job.compute), log)
+    components = Components(family, Compute(job.compute), log, job.memory)
     try:
         dataset = prepare_dataset(
             job.dataset, job.captions, family, places.cache, components, log,
@@ -122,7 +122,10 @@ def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: Trainin
             dataset.add_text(text)
         components.drop_text_encoder()
         components.park_vae()
-        sampler = Sampler(dataset, job.schedule.batch_size, job.schedule.accumulation, job.schedule.seed)
+        schedule = job.schedule
+        sampler = Sampler(
+            dataset, schedule.batch_size, schedule.accumulation, schedule.seed, video_multiplier=schedule.video_batch_size_multiplier
+        )
         dataset.report.describe(sampler)
         folder.write_report(dataset.report.as_dict(), dataset.report.lines())
         log.notice(f"One step averages over {sampler.effective_batch}; an epoch has {sampler.steps_per_epoch} steps.", "dataset", "info")

@@ -13,7 +13,7 @@ from .content import ContentIndex, signature, write_bytes
 if TYPE_CHECKING:
     from torch import Tensor
 
-CACHE_FORMAT = 1  # raised whenever the files' layout or what is in a key changes
+CACHE_FORMAT = 2  # raised whenever the files' layout or what is in a key changes
 
 
 class TensorCache:

@@ -31,6 +31,8 @@ class Item:
     repeats: int
     key: str
     weight: float = 1.0  # of its loss; only ratios matter
+    variants: tuple[str, ...] = ()  # keys of further random variants; at each visit one of all is seen
+    pieces: bool = False  # each window is an example of its own, and counts as much as a clip
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,11 @@ class Dataset:
     @property
     def fingerprint(self) -> str:
         """Hash over what is trained on, in order: contents, sizes, captions, repeats, weights and the encoders."""
-        return key_of(items=[[item.key, list(map(self.texts.key, item.captions)), item.repeats, item.weight] for item in self.items])
+        return key_of(
+            items=[
+                [item.key, list(map(self.texts.key, item.captions)), item.repeats, item.weight, *item.variants] for item in self.items
+            ]
+        )
 
 
 class TrainingData(Protocol):

@@ -1,4 +1,4 @@
-"""Streaming decode: the wanted frames only, upright, scaled to cover and cropped to the centre as they come."""
+"""Streaming decode: the wanted frames only, upright, scaled to cover and cropped as they come."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from .colour import to_rgb
-from .fit import centre, covering, fit
+from .fit import CENTRE, covering, cropped, fit
 from .pictures import picture_frames
 from .probe import Probe
 from .sources.record import UnusableClip
@@ -26,21 +26,23 @@ Frame = TypeVar("Frame")
 
 
 def decode_frames(
-    path: Path, probe: Probe, wanted: Sequence[int], height: int, width: int, check: Callable[[], None]
-) -> Iterator[np.ndarray]:
+    path: Path, probe: Probe, wanted: Sequence[int], height: int, width: int, check: Callable[[], None],
+    place: tuple[float, float] = CENTRE,
+) -> Iterator[np.ndarray]:  # fmt: skip
     """Frames `wanted` (ascending source indices, repeats allowed) one after the other, each [height, width, 3] uint8.
 
+    `place` says what the crop keeps: the shares of what is cut off that lie above and to the left of it.
     `check` is called for every decoded frame and may raise to stop. Raises UnusableClip if the stream breaks off.
     """
     import av
 
     tally = _Tally(len(probe.times), set(wanted))
     if probe.picture:
-        yield from _wanted(picture_frames(path, max(wanted)), wanted, tally, lambda image: _fitted(image, height, width), check)
+        yield from _wanted(picture_frames(path, max(wanted)), wanted, tally, lambda image: _fitted(image, height, width, place), check)
         return
     try:
         with closing(decoded(path, probe, wanted)) as frames:
-            yield from _wanted(frames, wanted, tally, lambda frame: _upright(frame, probe, height, width), check)
+            yield from _wanted(frames, wanted, tally, lambda frame: _upright(frame, probe, height, width, place), check)
     except (av.FFmpegError, OSError) as error:
         raise UnusableClip(f"decoding fails after frame {tally.last + 1} of {tally.total} ({error})") from error
 
@@ -92,14 +94,14 @@ def _wanted(
         yield picture(held)
 
 
-def _upright(frame: VideoFrame, probe: Probe, height: int, width: int) -> np.ndarray:
-    """A frame as displayed, covering height × width and cropped to its centre."""
+def _upright(frame: VideoFrame, probe: Probe, height: int, width: int, place: tuple[float, float]) -> np.ndarray:
+    """A frame as displayed, covering height × width and cropped."""
     covered = covering((probe.height, probe.width), height, width)
     pixels = to_rgb(frame, probe.colour, *(covered[::-1] if probe.rotation % 180 else covered))
     if probe.mirrored:
         pixels = pixels[:, ::-1]
-    return centre(np.rot90(pixels, probe.rotation // 90), height, width)
+    return cropped(np.rot90(pixels, probe.rotation // 90), height, width, place)
 
 
-def _fitted(picture: np.ndarray, height: int, width: int) -> np.ndarray:
-    return fit(picture, (picture.shape[0], picture.shape[1]), height, width)
+def _fitted(picture: np.ndarray, height: int, width: int, place: tuple[float, float]) -> np.ndarray:
+    return fit(picture, (picture.shape[0], picture.shape[1]), height, width, place)

@@ -1,8 +1,10 @@
-"""Scaling to cover a size and cropping to its centre, without distortion."""
+"""Scaling to cover a size and cropping what is over, without distortion."""
 
 from __future__ import annotations
 
 import numpy as np
+
+CENTRE = (0.5, 0.5)  # a place to crop at: shares of what is cut off that lie above and to the left
 
 
 def covering(display: tuple[int, int], height: int, width: int) -> tuple[int, int]:
@@ -26,15 +28,21 @@ def resized(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
     return cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA if shrinks(source, height, width) else cv2.INTER_CUBIC)
 
 
-def centre(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
-    """The middle height × width of a picture that covers it, as an array of its own."""
-    top, left = (pixels.shape[0] - height) // 2, (pixels.shape[1] - width) // 2
+def offset(display: tuple[int, int], height: int, width: int, place: tuple[float, float]) -> tuple[int, int]:
+    """Rows above and columns left of height × width, cropped at `place` out of a picture shown at `display` that covers it."""
+    covered = covering(display, height, width)
+    return int((covered[0] - height) * place[0]), int((covered[1] - width) * place[1])
+
+
+def cropped(pixels: np.ndarray, height: int, width: int, place: tuple[float, float] = CENTRE) -> np.ndarray:
+    """The height × width at `place` of a picture that covers it, as an array of its own."""
+    top, left = int((pixels.shape[0] - height) * place[0]), int((pixels.shape[1] - width) * place[1])
     return np.ascontiguousarray(pixels[top : top + height, left : left + width])
 
 
-def fit(pixels: np.ndarray, display: tuple[int, int], height: int, width: int) -> np.ndarray:
-    """A picture scaled to cover height × width and cropped to the centre: [h, w, 3] -> [height, width, 3].
+def fit(pixels: np.ndarray, display: tuple[int, int], height: int, width: int, place: tuple[float, float] = CENTRE) -> np.ndarray:
+    """A picture scaled to cover height × width and cropped at `place`: [h, w, 3] -> [height, width, 3].
 
     `display` is the height and width the picture is shown at, which differs from its own where pixels are not square.
     """
-    return centre(resized(pixels, *covering(display, height, width)), height, width)
+    return cropped(resized(pixels, *covering(display, height, width)), height, width, place)

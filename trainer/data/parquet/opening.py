@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _NOTICES = 20  # rows named one by one in notices; the report names all
 _DEAR = 256 << 20  # bytes decoded to read one example
+_CURE = "Write these rows anew with the model that is trained, or take the file out of the folder."
 SCANS = "parquet"  # the cache's folder of what files hold
 
 
@@ -121,13 +122,13 @@ class _Opening:
         self.report.clips.append(ClipReport(
             row.file_name or row.id, str(found.path), "file" if row.caption else "none",
             source_frames=size.frames, source_fps=round(row.fps or spec.fps, 3), source_size=f"{size.height}x{size.width}",
-            retimed_frames=size.frames, used_frames=size.frames, bucket=str(size), windows=1,
+            target_fps=round(row.fps or spec.fps, 3), retimed_frames=size.frames, used_frames=size.frames, bucket=str(size), windows=1,
         ))  # fmt: skip
 
     def _tell(self, root: Path, findings: Findings, images: int, dear: int) -> None:
         """What the files hold besides sound rows."""
         for left in findings.skipped:
-            self.report.skip(ClipRecord(left.path, f"{left.path.name} {left.rows}".strip()), left.reason)
+            self.report.skip(ClipRecord(left.path, f"{left.path.name} {left.rows}".strip()), left.reason, _CURE)
         for left in findings.skipped[:_NOTICES]:
             self.log.notice(f"skipped: {left.reason}", f"{left.path}, {left.rows or 'the whole file'}")
         if (more := len(findings.skipped) - _NOTICES) > 0:

@@ -56,4 +56,8 @@ class Scan:
 
 
 class UnusableClip(Exception):
-    """This one clip cannot be trained on; the text says why, and training goes on with the others."""
+    """This one clip cannot be trained on; the text says why, `cure` what to do, and training goes on with the others."""
+
+    def __init__(self, why: str, cure: str = "Repair, convert or replace the file, or take it out of the dataset.") -> None:
+        super().__init__(why)
+        self.cure = cure
