@@ -24,6 +24,7 @@ NODES = (
     ("dataset", "CombineDatasets"),
     ("dataset", "CaptionEditNode"),
     ("dataset", "FrameBuckets"),
+    ("dataset", "FrameSamplingNode"),
     ("dataset", "FramePackWindows"),
     ("method", "LoRASettings"),
     ("method", "TrainingOptimizer"),

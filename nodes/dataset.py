@@ -7,13 +7,15 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..trainer.dataset_settings import combined
+from ..trainer.frame_settings import FrameSampling
 from ..trainer.job import CaptionEdit, DatasetSettings, WindowSettings
 from . import schema
-from .prompt_lines import complaint, parse_buckets
+from .prompt_lines import complaint, parse_buckets, parse_list
 from .sockets import DatasetSocket
 from .sources import CATEGORY, dataset_output
 
 MOST_COMBINED = 16
+_LISTS = ("frame_buckets", "resolutions", "aspect_ratios")
 
 
 class CombineDatasets(io.ComfyNode):
@@ -74,13 +76,13 @@ class FrameBuckets(io.ComfyNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Sizes one per line, and the frame rate."""
+        """Sizes one per line, and the frame rate; areas, shapes and the crop folded away."""
         return io.Schema(
             node_id="VideoTrainerFrameBuckets",
             display_name="Frame Buckets",
             category=CATEGORY,
             description="Sets the clip sizes to train at. Without this node they are chosen from the clips.",
-            search_aliases=["resolution buckets", "frame count", "bucketing"],
+            search_aliases=["resolution buckets", "frame count", "bucketing", "aspect ratio", "crop", "resize"],
             inputs=[
                 DatasetSocket.Input("dataset", "dataset", tooltip="The clips to train on."),
                 io.String.Input(
@@ -88,19 +90,64 @@ class FrameBuckets(io.ComfyNode):
                     tooltip="One size per line: frames x height x width. A clip takes the longest that it fills, of the nearest shape.",
                 ),
                 *schema.inputs(DatasetSettings, only=("fps",)),
+                *(_list_input(name) for name in _LISTS),
+                *schema.inputs(DatasetSettings, only=("crop_position", "no_upscale")),
             ],
             outputs=[dataset_output()],
         )  # fmt: skip
 
     @classmethod
-    def validate_inputs(cls, sizes: str = "") -> bool | str:
+    def validate_inputs(cls, sizes: str = "", frame_buckets: str = "", resolutions: str = "", aspect_ratios: str = "") -> bool | str:
         """Marks the node when a size cannot be read."""
-        return complaint(parse_buckets, sizes)
+        readable = complaint(parse_buckets, sizes)
+        if readable is not True:
+            return readable
+        lists = {"frame_buckets": frame_buckets, "resolutions": resolutions, "aspect_ratios": aspect_ratios}
+        return complaint(lambda _: cls._settings(sizes, lists), sizes)
 
     @classmethod
-    def execute(cls, dataset: DatasetSettings, sizes: str, fps: float = 0.0) -> io.NodeOutput:
+    def execute(cls, dataset: DatasetSettings, sizes: str, **values: Any) -> io.NodeOutput:
         """Replaces sizes and frame rate."""
-        return io.NodeOutput(dataset.model_copy(update={"buckets": parse_buckets(sizes), "fps": fps}))
+        made = cls._settings(sizes, values)
+        changed = ("buckets", "fps", *_LISTS, "crop_position", "no_upscale")
+        return io.NodeOutput(dataset.model_copy(update={name: getattr(made, name) for name in changed}))
+
+    @classmethod
+    def _settings(cls, sizes: str, values: dict[str, Any]) -> DatasetSettings:
+        """A dataset with only these settings; raises UserError naming each that is not accepted."""
+        lists = {name: parse_list(values.get(name) or "") for name in _LISTS}
+        return schema.build(DatasetSettings, {**values, **lists, "buckets": parse_buckets(sizes or "")})
+
+
+def _list_input(name: str) -> io.Input:
+    """A setting that is a list, written in one line with commas."""
+    about = DatasetSettings.model_fields[name]
+    return io.String.Input(
+        name, display_name=about.title, default="", optional=True, advanced=True, tooltip=f"{about.description} Separated by commas."
+    )
+
+
+class FrameSamplingNode(io.ComfyNode):
+    """Says which frames of a clip are trained on."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        """The fields of `FrameSampling`."""
+        return io.Schema(
+            node_id="VideoTrainerFrameSampling",
+            display_name="Frame Sampling",
+            category=CATEGORY,
+            description="Says which frames of a clip are trained on. Without this node they are its first, as many as its bucket takes.",
+            search_aliases=["frame extraction", "chunk", "random start", "max frames", "temporal augmentation", "scene detection"],
+            inputs=[DatasetSocket.Input("dataset", "dataset", tooltip="The clips to train on."), *schema.inputs(FrameSampling)],
+            outputs=[dataset_output()],
+        )
+
+    @classmethod
+    def execute(cls, dataset: DatasetSettings, **values: Any) -> io.NodeOutput:
+        """Replaces these settings of the dataset."""
+        sampling = schema.build(FrameSampling, values)
+        return io.NodeOutput(dataset.model_copy(update={name: getattr(sampling, name) for name in FrameSampling.model_fields}))
 
 
 class FramePackWindows(io.ComfyNode):

@@ -28,6 +28,7 @@ NODES = {
     "VideoTrainerCombineDatasets": "2 Dataset",
     "VideoTrainerCaptionEdit": "2 Dataset",
     "VideoTrainerFrameBuckets": "2 Dataset",
+    "VideoTrainerFrameSampling": "2 Dataset",
     "VideoTrainerFramePackWindows": "2 Dataset",
     "VideoTrainerLoRASettings": "3 Method",
     "VideoTrainerOptimizer": "3 Method",

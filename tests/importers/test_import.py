@@ -190,10 +190,13 @@ def test_onetrainer_video_config(run: str, imported: Import) -> None:
     job = TrainingJob.parse(result.job)
     assert job.dataset.fps == 24 and {(b.frames, b.height * b.width // 10000) for b in job.dataset.buckets} <= {(16, 26), (16, 25)}
     assert (job.dataset.buckets[0].height, job.dataset.buckets[0].width) == (512, 512) and len(job.dataset.buckets) == 9
-    assert kinds(result, *(f"video_config.{name}" for name in ("max_frames", "frame_sample_strategy", "max_duration"))) == {"unsupported"}
-    assert kinds(result, *(f"video_config.{n}" for n in ("temporal_augmentation", "video_batch_size_multiplier"))) == {"unsupported"}
+    sampling, names = job.dataset, ("max_frames", "frame_sample_strategy", "max_duration", "temporal_augmentation")
+    assert kinds(result, "video_config.video_batch_size_multiplier", *(f"video_config.{name}" for name in names)) == {"mapped"}
+    assert [getattr(sampling, name) for name in names] == [16, "uniform", 10, "crop and reverse"]
+    assert not sampling.frame_shuffling and job.schedule.video_batch_size_multiplier == 0.5
     assert line(result, "video_config.use_temporal_attention").why.startswith("cannot be off in 3-D attention models")
-    assert kinds(result, "video_config.frame_dropout_probability", "dataloader_threads") == {"ignored"}
+    assert kinds(result, "video_config.frame_dropout_probability", "dataloader_threads") == {"mapped"}
+    assert (sampling.frame_dropout_probability, sampling.dataloader_threads) == (0, 4)
     assert "activations stay" in line(result, "gradient_checkpointing").why
     assert line(result, "training_method").kind == ("ignored" if run == "OneTrainer LoRA" else "unsupported")
     assert line(result, "frames").kind == ("mapped" if run == "OneTrainer embedding" else "rounded")  # that one names no model

@@ -17,6 +17,16 @@ _CAPTIONS = only(
 )
 _BUCKETS = only([True], "a clip takes the bucket nearest to its shape", "clips are sorted into buckets; give one bucket to have one size")
 
+
+
+def _extraction(report: Report, entry: Entry) -> None:
+    """Which frames of a clip: its 'uniform' spaces whole pieces, ours single frames, so that they are not the same."""
+    if entry.value in ("head", "chunk", "slide"):
+        once("dataset.frame_sample_strategy")(report, entry)
+    else:
+        report.unsupported(entry, "dataset.frame_sample_strategy takes the first frames (head), or all parts of a clip (chunk, slide)")
+
+
 RULES: dict[str, Rule] = {}
 for _place in ("general", "datasets.#"):
     RULES |= {
@@ -24,12 +34,10 @@ for _place in ("general", "datasets.#"):
         f"{_place}.batch_size": once("schedule.batch_size"),
         f"{_place}.num_repeats": ignore("each dataset has its own"),
         f"{_place}.enable_bucket": _BUCKETS,
-        f"{_place}.bucket_no_upscale": off("clips smaller than their bucket are enlarged"),
+        f"{_place}.bucket_no_upscale": once("dataset.no_upscale"),
         f"{_place}.cache_directory": ignore("the cache has one place and serves all clips"),
-        f"{_place}.frame_extraction": only(
-            ["head"], "clips begin at their first frame here too", "only 'head' is known so far: clips begin at their first frame"
-        ),
-        f"{_place}.frame_stride": ignore("it belongs to frame_extraction 'slide'"),
+        f"{_place}.frame_extraction": _extraction,
+        f"{_place}.frame_stride": once("dataset.frame_stride"),
         f"{_place}.frame_sample": ignore("it belongs to frame_extraction 'uniform'"),
         f"{_place}.max_frames": ignore("it belongs to frame_extraction 'full'"),
         f"{_place}.source_fps": ignore("each clip's own timestamps are read, and it is retimed to the model's rate"),

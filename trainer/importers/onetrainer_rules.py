@@ -61,6 +61,16 @@ def _ratio(report: Report, entry: Entry, own: int) -> None:
         report.unsupported(entry, f"the VAE's own ratio is {own} and cannot be set")
 
 
+def _temporal_augmentation(report: Report, entry: Entry) -> None:
+    value = "crop and reverse" if plain(entry.value) in ("true", "1", "on", "yes") else "off" if plain(entry.value) in map(plain, OFF) else None
+    if value is None:
+        choice("dataset.temporal_augmentation", {"crop": "crop", "reverse": "reverse"})(report, entry)
+        return
+    report.put("dataset.temporal_augmentation", value)
+    why = "frames are not shuffled, which would destroy motion: dataset.frame_shuffling does that" if value != "off" else ""
+    report.mapped(entry, "dataset.temporal_augmentation", value, why)
+
+
 PARTS: dict[str, Rule] = {
     "transformer.train": only([True], "the transformer is what is trained", "only LoRAs of the transformer are trained by this version"),
     "transformer.gradient_checkpointing": _checkpointing,
@@ -81,18 +91,19 @@ PARTS: dict[str, Rule] = {
     "*.guidance_scale": ignore("the model family decides it"),
 }
 
+_STRATEGIES = {name: name for name in ("head", "chunk", "slide", "uniform", "random", "keyframe")}
 VIDEO: dict[str, Rule] = {
-    "video_config.max_frames": refuse(f"{_LATER}: a clip takes at most the frames of its bucket"),
-    "video_config.frame_sample_strategy": refuse(f"{_LATER}: a clip gives its first frames, at dataset.fps"),
+    "video_config.max_frames": to("dataset.max_frames"),
+    "video_config.frame_sample_strategy": choice("dataset.frame_sample_strategy", _STRATEGIES),
     "video_config.target_fps": to("dataset.fps"),
-    "video_config.max_duration": refuse(f"{_LATER}: a clip takes at most the frames of its bucket"),
+    "video_config.max_duration": to("dataset.max_duration"),
     "video_config.temporal_consistency_weight": off(f"{_LATER}: the loss is flow matching alone"),
     "video_config.use_temporal_attention": ignore("cannot be off in 3-D attention models, which see all frames at once"),
     "video_config.spatial_compression_ratio": _spatial,
     "video_config.temporal_compression_ratio": _temporal,
-    "video_config.video_batch_size_multiplier": only([1], "batches are as large as batch_size says", f"{_LATER}: set schedule.batch_size"),
-    "video_config.frame_dropout_probability": off(f"{_LATER}: all frames of a clip are used"),
-    "video_config.temporal_augmentation": off(f"{_LATER}: clips are neither cropped in time nor shuffled"),
+    "video_config.video_batch_size_multiplier": to("schedule.video_batch_size_multiplier"),
+    "video_config.frame_dropout_probability": to("dataset.frame_dropout_probability"),
+    "video_config.temporal_augmentation": _temporal_augmentation,
 }
 
 RULES: dict[str, Rule] = {
@@ -108,7 +119,7 @@ RULES: dict[str, Rule] = {
     "learning_rate_min_factor": off("the cosine schedule ends near 0"),
     "learning_rate_scaler": off("the learning rate is used as it is given"),
     "clip_grad_norm": to("optimizer.max_grad_norm"),
-    "dataloader_threads": ignore("clips are decoded in threads, as many as help"),
+    "dataloader_threads": to("dataset.dataloader_threads"),
     "train_dtype": choice("compute.dtype", _DTYPES),
     "fallback_train_dtype": ignore("compute.dtype holds for all"),
     "enable_autocast_cache": ignore("the model is in compute.dtype"),
