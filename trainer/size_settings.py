@@ -79,6 +79,8 @@ class ClipSizes(Settings):
     def _from_text(cls, values: Any, info: Any) -> Any:
         """Sizes may be written as text, or an area as a number."""
         part = Bucket if info.field_name == "buckets" else Resolution
+        if not isinstance(values, (list, tuple)):
+            return values
         try:
             return [part.parse(str(value)) if isinstance(value, (str, int)) else value for value in values]
         except UserError as error:
@@ -94,7 +96,7 @@ class ClipSizes(Settings):
     @field_validator("aspect_ratios", mode="before")
     @classmethod
     def _shapes(cls, values: Any) -> Any:
-        return [_ratio(value) if isinstance(value, str) else value for value in values]
+        return [_ratio(value) if isinstance(value, str) else value for value in values] if isinstance(values, (list, tuple)) else values
 
     @field_validator("aspect_ratios")
     @classmethod

@@ -10,11 +10,11 @@ import torch
 
 from tests.data.footage import by_ffmpeg, decoded, encode, scene, within
 from tests.data.synthetic import FakeFamily, grey, index_of, turn_by_display_matrix, write_clip, write_model
-from trainer.data.plan import Shaper
+from trainer.data.plan import shaper
 from trainer.data.probe import probe
 from trainer.data.retime import retime
 from trainer.data.sources.record import ClipRecord, UnusableClip
-from trainer.job import WindowSettings
+from trainer.job import DatasetSettings, WindowSettings
 
 QUICK = {"crf": "20", "preset": "ultrafast"}
 
@@ -33,7 +33,7 @@ def test_d1_a_clip_shorter_than_its_estimate_is_skipped_with_the_reason(tmp_path
     write_model(tmp_path / "model")
     window = WindowSettings(size=len(wanted) + 8, stride=1)
     with pytest.raises(UnusableClip, match=f"{len(wanted)} frames at 30 frames/s .* is the largest that fits"):
-        Shaper(FakeFamily(tmp_path / "model").spec, 30.0, (), window).plan(ClipRecord(path, "vfr.mp4"), clip)
+        shaper(DatasetSettings(fps=30, windows=window), FakeFamily(tmp_path / "model").spec)[0].plan(ClipRecord(path, "vfr.mp4"), clip)
 
 
 @pytest.mark.parametrize(("count", "retimed"), [(101, 67), (113, 75)])
@@ -46,9 +46,9 @@ def test_d2_ntsc_film_says_its_frames_and_rates(tmp_path: Path, count: int, reti
     assert len(wanted) == retimed
     assert [index_of(torch.from_numpy(frame)) for frame in decoded(path, wanted)] == [index % 20 for index in wanted]
     write_model(tmp_path / "model")
-    shaper = Shaper(FakeFamily(tmp_path / "model").spec, 16.0, (), WindowSettings(size=101, stride=1))
+    windowed = DatasetSettings(fps=16, windows=WindowSettings(size=101, stride=1))
     with pytest.raises(UnusableClip, match=rf"{retimed} frames at 16 frames/s \({count} at 23.976 in the file\)"):
-        shaper.plan(ClipRecord(path, "ntsc.mp4"), clip)
+        shaper(windowed, FakeFamily(tmp_path / "model").spec)[0].plan(ClipRecord(path, "ntsc.mp4"), clip)
 
 
 def test_d4_av1_decodes(tmp_path: Path) -> None:

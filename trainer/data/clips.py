@@ -84,8 +84,10 @@ class ClipCache:
         """
         jobs: dict[str, _Job] = {}
         for entry in entries:
-            entry.keys = tuple(self.key(entry.plan, take, entry.digest) for take in entry.plan.takes)
-            for key, take in zip(entry.keys, entry.plan.takes, strict=True):
+            made = {self.key(entry.plan, take, entry.digest): take for take in reversed(entry.plan.takes)}
+            entry.keys = tuple(reversed(made))  # variants whose pixels are the same are one
+            entry.report.variants = len(entry.keys)
+            for key, take in made.items():
                 if key in jobs or not self._cache.has("clips", key):
                     jobs.setdefault(key, _Job(key, entry.plan, take)).waiting.append(entry)
         if not jobs:

@@ -28,6 +28,7 @@ class ClipPlan:
     example: Bucket  # size of one example: the window, or the whole bucket
     takes: tuple[Take, ...]
     pieces: bool = False  # each example is trained as an example of its own
+    own_size: bool = False  # the clip is smaller than every bucket, and has a size of its own
 
     @property
     def retimed(self) -> int:
@@ -78,7 +79,7 @@ class Shaper:
             why = f"{length}, shorter than every bucket (least {self.sizes.least} frames); {self._largest(frames)}"
             raise UnusableClip(why, _LONGER)
         variants = takes(line, bucket.frames, probe.keys, self.settings, self.settings.crop_position, drawing)
-        return ClipPlan(record, probe, line, bucket, variants, self.settings.gives_pieces)
+        return ClipPlan(record, probe, line, bucket, variants, self.settings.gives_pieces, self._own(bucket))
 
     def _windowed(self, record: ClipRecord, probe: Probe, line: Timeline, windows: WindowSettings, drawing: Drawing) -> ClipPlan:
         total = min(len(line.source), self.settings.max_frames or len(line.source))
@@ -90,7 +91,8 @@ class Shaper:
             longest = max(min(scene.stop, reach) - scene.start for scene in line.scenes)
             why = f"{self._length(probe, line, longest)}, shorter than the window of {windows.size}; {self._largest(longest)}"
             raise UnusableClip(why, _LONGER)
-        return ClipPlan(record, probe, line, Bucket(frames=windows.size, height=bucket.height, width=bucket.width), variants)
+        size = Bucket(frames=windows.size, height=bucket.height, width=bucket.width)
+        return ClipPlan(record, probe, line, size, variants, own_size=self._own(size))
 
     def _bucket(self, probe: Probe, frames: int, windowed: bool) -> Bucket | None:
         bucket = self.sizes.choose(frames, probe.height, probe.width, windowed)
@@ -98,6 +100,9 @@ class Shaper:
             why = f"is {probe.height}x{probe.width}, smaller than the model takes ({bucket.height}x{bucket.width}), and is not to be enlarged"
             raise UnusableClip(why, "Use a larger clip, or set dataset.no_upscale to false.")
         return bucket
+
+    def _own(self, size: Bucket) -> bool:
+        return bool(self.sizes.buckets) and not any((b.height, b.width) == (size.height, size.width) for b in self.sizes.buckets)
 
     def _length(self, probe: Probe, line: Timeline, frames: int) -> str:
         length = f"{line.whole} frames at {line.fps:g} frames/s ({len(probe.times)} at {probe.fps:.3f} in the file)"

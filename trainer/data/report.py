@@ -39,6 +39,7 @@ class ClipReport:
     windows: int = 0  # examples of one variant
     variants: int = 1
     enlarged: bool = False  # the clip has fewer pixels than its bucket
+    own_size: bool = False  # the clip is smaller than every bucket, and is not enlarged
     hdr: str = ""  # "PQ" or "HLG", which decoding maps to SDR
     interlaced: bool = False  # decoding makes whole frames of its fields
 
@@ -99,7 +100,7 @@ class DatasetReport:
             target_fps=round(line.fps, 3), retimed=line.retimed, retimed_frames=line.whole,
             used_frames=len(plan.indices), source_indices=plan.indices, scene_cuts=tuple(scene.start for scene in line.scenes[1:]),
             bucket=str(size), windows=len(plan.starts), variants=len(plan.takes),
-            enlarged=clip.height < size.height or clip.width < size.width, hdr=clip.colour.hdr, interlaced=clip.interlaced,
+            own_size=plan.own_size, enlarged=clip.height < size.height or clip.width < size.width, hdr=clip.colour.hdr, interlaced=clip.interlaced,
         ))  # fmt: skip
         return self.clips[-1]
 

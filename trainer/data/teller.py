@@ -49,6 +49,8 @@ class Teller:
             self.notice(f"{cut} of {len(kept)} clips are used for less than half of their length: their bucket is that much shorter.")
         if enlarged := sum(clip.enlarged for clip in kept):
             self.notice(f"{enlarged} of {len(kept)} clips are smaller than their bucket and are enlarged.")
+        if own := sum(clip.own_size for clip in kept):
+            self.notice(f"{own} of {len(kept)} clips are smaller than every bucket and are trained at the largest size that they fill.")
         if cuts := sum(bool(clip.scene_cuts) for clip in kept):
             self.notice(f"{cuts} of {len(kept)} clips have scene cuts; no example crosses one.")
         for groups, what in ((self.report.duplicates, "are the same file"), (self.report.alike, "have other bytes but look the same")):
