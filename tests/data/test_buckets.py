@@ -93,7 +93,7 @@ def test_areas_in_every_shape_with_frame_counts() -> None:
 def test_areas_or_frame_counts_alone_leave_the_rest_to_the_clip() -> None:
     assert chosen({"resolutions": ["96"]}, 10, 100, 100) == "9x96x96"
     assert chosen({"frame_buckets": [5, 13]}, 10, 48, 64) == "5x48x64"
-    with pytest.raises(UserError, match="Set dataset.frame_buckets too"):
+    with pytest.raises(UserError, match=r"Set dataset\.frame_buckets too"):
         chosen({"resolutions": [96], "buckets": ["17x48x64"]}, 20, 48, 64)
 
 

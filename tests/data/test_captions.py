@@ -13,9 +13,8 @@ from trainer.data.captions import is_left_out, shuffled, training_texts, without
 from trainer.data.sampler import Example
 from trainer.data.sources.record import ClipRecord
 from trainer.data.sources.scan import scan
-from trainer.job import Bucket
 from trainer.errors import UserError
-from trainer.job import TrainingJob
+from trainer.job import Bucket, TrainingJob
 from trainer.objectives.flow_matching import FlowMatching
 from trainer.source_settings import VideoFolder
 

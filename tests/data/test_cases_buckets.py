@@ -130,7 +130,11 @@ def test_f8_a_batch_has_the_losses_of_its_clips_alone(tmp_path: Path, batch: int
         batches = list(objective.collect(1))
         assert [len(micro.examples) for micro in batches] == [size] * (batch // size)
         with torch.no_grad():
-            told = [(e.item.key, loss.item()) for micro in batches for e, loss in zip(micro.examples, objective.loss(transformer, micro), strict=True)]
+            told = [
+                (e.item.key, loss.item())
+                for micro in batches
+                for e, loss in zip(micro.examples, objective.loss(transformer, micro), strict=True)
+            ]
         losses[size] = dict(told)
     assert losses[1] == pytest.approx(losses[batch], rel=1e-5) and len(set(losses[1].values())) == batch
 

@@ -34,7 +34,9 @@ def test_values_come_in_order(threads: int) -> None:
     made: list[tuple[int, int]] = []
     with closing(ahead([counting(n, made) for n in range(6)], threads, nothing)) as lanes:
         got = [list(values) for values in lanes]
-    assert got == [[(n, value) for value in range(3)] for n in range(6)] and sorted(made) == sorted(sum(got, []))
+    assert got == [[(n, value) for value in range(3)] for n in range(6)] and sorted(made) == sorted(
+        value for values in got for value in values
+    )
     assert not running()
 
 

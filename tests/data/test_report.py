@@ -42,7 +42,14 @@ def silent_video(path: Path) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("clips")
     for number, (name, codec) in enumerate(
-        [("a.mp4", "libx264"), ("b.MOV", "mpeg4"), ("c.mkv", "libx264"), ("d.webm", "libvpx-vp9"), ("e.avi", "libx264"), ("f.m4v", "libx264")]
+        [
+            ("a.mp4", "libx264"),
+            ("b.MOV", "mpeg4"),
+            ("c.mkv", "libx264"),
+            ("d.webm", "libvpx-vp9"),
+            ("e.avi", "libx264"),
+            ("f.m4v", "libx264"),
+        ]
     ):
         write_clip(root / name, moving(number), codec=codec)
     write_clip(root / "g.gif", moving(7), codec="gif", rate=10)
@@ -77,8 +84,9 @@ def dataset(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     root = tmp_path_factory.mktemp("run")
     write_model(root / "model")
     settings = DatasetSettings(
-        sources=[VideoFolder(folder=str(folder), images=True)], buckets=[Bucket(frames=9, height=48, width=64), Bucket(frames=9, height=64, width=48)]
-    )  # fmt: skip
+        sources=[VideoFolder(folder=str(folder), images=True)],
+        buckets=[Bucket(frames=9, height=48, width=64), Bucket(frames=9, height=64, width=48)],
+    )
     made = prepare_dataset(settings, CaptionSettings(), FakeFamily(root / "model"), root / "cache", FakeEncoders(), watched(Watcher()))
     made.report.describe(Sampler(made, 4, 1, 0))
     return made

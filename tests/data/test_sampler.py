@@ -203,9 +203,7 @@ def test_ranks_share_the_steps_of_one(make_one, world: int) -> None:
 
 
 def ranked(world: int = 1, rank: int = 0) -> Sampler:
-    items = [
-        Item(f"c{n}", Path("x"), ("",), SIZES[n % 3], 1 + n % 3, 2, f"k{n}", variants=(f"k{n}b", f"k{n}c")) for n in range(7)
-    ]
+    items = [Item(f"c{n}", Path("x"), ("",), SIZES[n % 3], 1 + n % 3, 2, f"k{n}", variants=(f"k{n}b", f"k{n}c")) for n in range(7)]
     return Sampler(SimpleNamespace(items=items, windows=WindowSettings(size=9)), 2, 2, 7, rank=rank, world=world)
 
 

@@ -24,7 +24,9 @@ def line(count: int, *cuts: int) -> Timeline:
     return timeline(steady(count, 16), 16, 0, cuts)
 
 
-def taken(clip: Timeline, frames: int, keys: tuple[int, ...] = (), crop: str = "centre", seed: int = 0, **settings: object) -> tuple[Take, ...]:
+def taken(
+    clip: Timeline, frames: int, keys: tuple[int, ...] = (), crop: str = "centre", seed: int = 0, **settings: object
+) -> tuple[Take, ...]:
     return takes(clip, frames, keys, FrameSampling(**settings), crop, Drawing(seed, "content"))
 
 
@@ -73,7 +75,9 @@ def test_slide_overlaps_by_its_stride() -> None:
     assert [piece[0] for piece in shown(take, 5)] == [0, 2, 8]
 
 
-@pytest.mark.parametrize(("count", "frames", "expected"), [(21, 5, [0, 5, 10, 15, 20]), (10, 4, [0, 3, 6, 9]), (7, 1, [0]), (5, 5, [0, 1, 2, 3, 4])])
+@pytest.mark.parametrize(
+    ("count", "frames", "expected"), [(21, 5, [0, 5, 10, 15, 20]), (10, 4, [0, 3, 6, 9]), (7, 1, [0]), (5, 5, [0, 1, 2, 3, 4])]
+)
 def test_uniform_spreads_over_the_longest_scene(count: int, frames: int, expected: list[int]) -> None:
     assert shown(*taken(line(count), frames, frame_sample_strategy="uniform"), frames) == [expected]
     later = shown(*taken(line(3 + count, 3), frames, frame_sample_strategy="uniform"), frames)
@@ -127,7 +131,9 @@ def test_a_dropped_frame_shows_the_one_before_but_never_of_another_scene() -> No
         assert 8 < len(kept) < 32
         assert all(index in (20 + place, take.indices[place - 1]) for place, index in enumerate(take.indices))
     windows = WindowSettings(size=5)
-    for take in windowed_takes(line(40, 20), 40, windows, FrameSampling(frame_dropout_probability=0.9, variants=4), "centre", Drawing(0, "")):
+    for take in windowed_takes(
+        line(40, 20), 40, windows, FrameSampling(frame_dropout_probability=0.9, variants=4), "centre", Drawing(0, "")
+    ):
         assert take.indices[20] == 20 and list(take.indices) == sorted(take.indices)
 
 

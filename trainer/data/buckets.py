@@ -39,7 +39,9 @@ class Sizes:
         counts = tuple(count for count in self.counts if count > 1)
         return self._choose(longer or self.buckets, counts or self.counts, frames, height, width, windowed)
 
-    def _choose(self, buckets: Sequence[Bucket], counts: Sequence[int], frames: int, height: int, width: int, any_length: bool) -> Bucket | None:
+    def _choose(
+        self, buckets: Sequence[Bucket], counts: Sequence[int], frames: int, height: int, width: int, any_length: bool
+    ) -> Bucket | None:
         if not buckets:
             return self._combined(counts, frames, height, width, any_length)
         filled = [bucket for bucket in buckets if any_length or bucket.frames <= frames]
@@ -57,7 +59,7 @@ class Sizes:
             count = max((count for count in counts if count <= frames), default=0)
         else:
             count = self.spec.frame_rule.floor(min(frames, self.spec.default_bucket[0]))
-        if not 1 <= count or (count > frames and not any_length):
+        if not count >= 1 or (count > frames and not any_length):
             return None
         shapes = [shape for shape in self.shapes if not self._enlarges(shape, height, width)]
         shape = nearest_shape(shapes, height, width) if shapes else automatic_size(self.spec, height, width)
@@ -78,6 +80,11 @@ class Sizes:
     def longest(self) -> int:
         """The most frames of a bucket; 0 if that is not limited."""
         return max([*(bucket.frames for bucket in self.buckets), *self.counts], default=0)
+
+    @property
+    def first(self) -> Bucket | None:
+        """The first bucket asked for that is not of still images, if any."""
+        return next((bucket for bucket in self.buckets if bucket.frames > 1), self.buckets[0] if self.buckets else None)
 
     def holding(self, frames: int) -> Sizes:
         """The buckets and counts that hold so many frames."""
@@ -102,8 +109,10 @@ def sizes(settings: ClipSizes, spec: FamilySpec, windowed: bool) -> tuple[Sizes,
         raise fail(f"dataset.{given}", "makes no bucket beside whole buckets.", f"Set dataset.{missing} too, or leave out dataset.buckets.")
     if counts and shapes:
         buckets += [Bucket(frames=count, height=height, width=width) for count in counts for height, width in shapes]
-    apart = (tuple(counts), tuple(shapes)) if not buckets else ()
-    return Sizes(spec, tuple(dict.fromkeys(buckets)), *apart, no_upscale=settings.no_upscale), [*notices, *_moved(settings, spec, windowed)]
+    if buckets:
+        counts, shapes = [], []
+    made = Sizes(spec, tuple(dict.fromkeys(buckets)), tuple(counts), tuple(shapes), settings.no_upscale)
+    return made, [*notices, *_moved(settings, spec, windowed)]
 
 
 def _moved(settings: ClipSizes, spec: FamilySpec, windowed: bool) -> list[Problem]:
@@ -179,8 +188,10 @@ def automatic_size(spec: FamilySpec, height: int, width: int) -> Shape:
 
     Common shapes keep the number of buckets small, so that batches can be filled.
     """
-    _, *default = spec.default_bucket
-    return min(shapes_of_area(spec, *default, ()), key=lambda shape: abs(math.log(shape[1] * height / (shape[0] * width))))
+    _, default_height, default_width = spec.default_bucket
+    return min(
+        shapes_of_area(spec, default_height, default_width, ()), key=lambda shape: abs(math.log(shape[1] * height / (shape[0] * width)))
+    )
 
 
 def shapes_of_area(spec: FamilySpec, height: int, width: int, ratios: Sequence[float]) -> list[Shape]:

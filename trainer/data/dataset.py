@@ -62,9 +62,7 @@ class Dataset:
     def fingerprint(self) -> str:
         """Hash over what is trained on, in order: contents, sizes, captions, repeats, weights and the encoders."""
         return key_of(
-            items=[
-                [item.key, list(map(self.texts.key, item.captions)), item.repeats, item.weight, *item.variants] for item in self.items
-            ]
+            items=[[item.key, list(map(self.texts.key, item.captions)), item.repeats, item.weight, *item.variants] for item in self.items]
         )
 
 

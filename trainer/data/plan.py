@@ -97,7 +97,9 @@ class Shaper:
     def _bucket(self, probe: Probe, frames: int, windowed: bool) -> Bucket | None:
         bucket = self.sizes.choose(frames, probe.height, probe.width, windowed)
         if bucket and self.settings.no_upscale and (bucket.height > probe.height or bucket.width > probe.width):
-            why = f"is {probe.height}x{probe.width}, smaller than the model takes ({bucket.height}x{bucket.width}), and is not to be enlarged"
+            why = (
+                f"is {probe.height}x{probe.width}, smaller than the model takes ({bucket.height}x{bucket.width}), and is not to be enlarged"
+            )
             raise UnusableClip(why, "Use a larger clip, or set dataset.no_upscale to false.")
         return bucket
 
@@ -146,9 +148,8 @@ def _warnings(settings: DatasetSettings) -> list[str]:
     if settings.frame_shuffling:
         told.append("dataset.frame_shuffling: the frames of every example are shuffled, which destroys motion.")
     if "crop" in settings.temporal_augmentation and not settings.crops:
-        told.append(
-            f"dataset.temporal_augmentation: crop adds nothing to {settings.frame_sample_strategy}, which takes other parts of a clip already."
-        )
+        others = f"{settings.frame_sample_strategy}, which takes other parts of a clip already"
+        told.append(f"dataset.temporal_augmentation: crop adds nothing to {others}.")
     return told
 
 
@@ -157,7 +158,5 @@ def _holding(chosen: Sizes, size: int, spec: FamilySpec) -> Sizes:
     holding = chosen.holding(size)
     if chosen.longest and not holding.longest:
         cure = f"Use a window of {spec.frame_rule.floor(chosen.longest)} or longer buckets."
-        raise fail(
-            "dataset.windows.size", f"a window of {size} frames is longer than every bucket (longest {chosen.longest}).", cure
-        )
+        raise fail("dataset.windows.size", f"a window of {size} frames is longer than every bucket (longest {chosen.longest}).", cure)
     return holding

@@ -100,7 +100,8 @@ class DatasetReport:
             target_fps=round(line.fps, 3), retimed=line.retimed, retimed_frames=line.whole,
             used_frames=len(plan.indices), source_indices=plan.indices, scene_cuts=tuple(scene.start for scene in line.scenes[1:]),
             bucket=str(size), windows=len(plan.starts), variants=len(plan.takes),
-            own_size=plan.own_size, enlarged=clip.height < size.height or clip.width < size.width, hdr=clip.colour.hdr, interlaced=clip.interlaced,
+            own_size=plan.own_size,
+            enlarged=clip.height < size.height or clip.width < size.width, hdr=clip.colour.hdr, interlaced=clip.interlaced,
         ))  # fmt: skip
         return self.clips[-1]
 

@@ -39,9 +39,7 @@ class Drawing:
         return self.seed, purpose, variant, self.content
 
 
-def takes(
-    line: Timeline, frames: int, keyframes: Sequence[int], sampling: FrameSampling, crop: str, drawing: Drawing
-) -> tuple[Take, ...]:
+def takes(line: Timeline, frames: int, keyframes: Sequence[int], sampling: FrameSampling, crop: str, drawing: Drawing) -> tuple[Take, ...]:
     """The clip's variants, each with examples of `frames` frames that lie within one scene; the longest scene holds at least one.
 
     `keyframes` are those of the file; `crop` is a crop position. Variants that come out alike are one.

@@ -41,7 +41,7 @@ RULES: dict[str, Rule] = {
     "video_length_tolerance_range": ignore("a clip of any length takes the longest bucket that it fills"),
     "drop_short_ratio": ignore("clips that fill no bucket are reported"),
     "speed_factor": only([1], "clips keep their speed", "clips keep their speed"),
-    "do_temporal_sample": off("clips begin at their first frame"),
+    "do_temporal_sample": choice("dataset.frame_sample_strategy", {"true": "random", "1": "random", "false": "head", "0": "head"}),
     "with_audio": off("sound is not trained on"),
     "text_max_length": ignore("it belongs to the model family"),
     "text_encoder_name": ignore("it belongs to the model"),

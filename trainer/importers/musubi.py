@@ -18,7 +18,6 @@ _CAPTIONS = only(
 _BUCKETS = only([True], "a clip takes the bucket nearest to its shape", "clips are sorted into buckets; give one bucket to have one size")
 
 
-
 def _extraction(report: Report, entry: Entry) -> None:
     """Which frames of a clip: its 'uniform' spaces whole pieces, ours single frames, so that they are not the same."""
     if entry.value in ("head", "chunk", "slide"):

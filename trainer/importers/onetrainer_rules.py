@@ -62,9 +62,9 @@ def _ratio(report: Report, entry: Entry, own: int) -> None:
 
 
 def _temporal_augmentation(report: Report, entry: Entry) -> None:
-    value = "crop and reverse" if plain(entry.value) in ("true", "1", "on", "yes") else "off" if plain(entry.value) in map(plain, OFF) else None
-    if value is None:
-        choice("dataset.temporal_augmentation", {"crop": "crop", "reverse": "reverse"})(report, entry)
+    switch = {"true": "crop and reverse", "1": "crop and reverse", **{plain(value): "off" for value in OFF}}
+    if (value := switch.get(plain(entry.value), str(entry.value))) not in ("off", "crop", "reverse", "crop and reverse"):
+        report.unsupported(entry, "dataset.temporal_augmentation knows only: off, crop, reverse, crop and reverse")
         return
     report.put("dataset.temporal_augmentation", value)
     why = "frames are not shuffled, which would destroy motion: dataset.frame_shuffling does that" if value != "off" else ""
