@@ -10,7 +10,7 @@ from pydantic import ValidationError, field_validator
 from .caption_settings import CaptionEdit
 from .errors import Problem, UserError, fail, from_validation
 from .settings import Settings, setting
-from .source_settings import Source
+from .source_settings import ClipSource, ParquetFolder, Source
 
 
 class Bucket(Settings):
@@ -71,13 +71,23 @@ class DatasetSettings(Settings):
             raise ValueError("a frame rate is at least 1, or 0 for the model's own")
         return fps
 
+    @property
+    def clip_sources(self) -> list[ClipSource]:
+        """The sources whose clips are decoded and encoded."""
+        return [source for source in self.sources if not isinstance(source, ParquetFolder)]
+
     def with_source(self, source: Source) -> DatasetSettings:
         """A copy with one source more."""
         return self.model_copy(update={"sources": [*self.sources, source]})
 
     def with_caption_edit(self, edit: CaptionEdit) -> DatasetSettings:
-        """A copy whose sources edit their captions once more."""
-        sources = [source.model_copy(update={"caption_edits": [*source.caption_edits, edit]}) for source in self.sources]
+        """A copy whose sources edit their captions once more; raises UserError for captions that are encoded already."""
+        sources: list[Source] = []
+        for number, source in enumerate(self.sources):
+            if isinstance(source, ParquetFolder):
+                found = f"the captions in '{source.folder}' are encoded already and cannot be edited."
+                raise fail(f"dataset.sources.{number}", found, "Edit the captions of other sources before combining them with Parquet.")
+            sources.append(source.model_copy(update={"caption_edits": [*source.caption_edits, edit]}))
         return self.model_copy(update={"sources": sources})
 
 

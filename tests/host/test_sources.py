@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from tests.host.comfy_server import Client, ComfyServer, errors
 from tests.host.conftest import training_graph
-from trainer.source_settings import source_kinds
+from trainer.source_settings import SOURCES
 
 pytestmark = [pytest.mark.host, pytest.mark.slow]
 

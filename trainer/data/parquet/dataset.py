@@ -100,5 +100,6 @@ class ParquetDataset:
         """Hash over what is trained on, in order: latents, captions, their embeddings, repeats, and the empty caption's."""
         blank = self.captions[""].row.text if "" in self.captions else self.texts.key("") if self.texts else "zeros"
         return key_of(
-            items=[[item.key, item.caption, self.captions[item.caption].row.text, item.repeats] for item in self.items], empty=blank
+            items=[[item.key, [self.captions[text].row.text for text in item.captions], item.repeats, item.weight] for item in self.items],
+            empty=blank,
         )
