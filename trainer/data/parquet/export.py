@@ -16,8 +16,10 @@ from .write import write_samples
 if TYPE_CHECKING:
     from torch import Tensor
 
+ExportKind = Literal["t2v", "text_only"]
 
-def export_dataset(dataset: TrainingData, out: Path, log: EventLog, kind: Literal["t2v", "text_only"] = "t2v") -> list[Path]:
+
+def export_dataset(dataset: TrainingData, out: Path, log: EventLog, kind: ExportKind = "t2v") -> list[Path]:
     """Writes a dataset's latents, not normalised, and texts as FastVideo's trainer reads them; the files.
 
     Every window is a sample of its own, named clip#window; "text_only" writes each caption once. Running again goes on
