@@ -42,7 +42,7 @@ class ImportConfig(io.ComfyNode):
                 AdapterSocket.Output("adapter", "adapter", tooltip="The LoRA's settings, for Train Video Model."),
                 OptimizerSocket.Output("optimizer", "optimizer", tooltip="The optimizer's settings, for Train Video Model."),
                 SamplesSocket.Output("samples", "samples", tooltip="Sample prompts, for Train Video Model."),
-                io.String.Output("table", "table", tooltip="What became of each setting, and what is left to set by hand: see Preview as Text."),
+                io.String.Output("table", "table", tooltip="What became of each setting, and what is left to set by hand."),
             ],
         )  # fmt: skip
 

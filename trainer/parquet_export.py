@@ -39,9 +39,7 @@ def save_parquet(
     family = open_model(find_model(model.source, places.models, places.downloads), model.family)
     components = Components(family, Compute(compute), log)
     try:
-        data = open_dataset(
-            dataset, CaptionSettings(), family, places.cache, components, log, may_download=places.downloads is not None
-        )
+        data = open_dataset(dataset, CaptionSettings(), family, places.cache, components, log, may_download=places.downloads is not None)
         return export_dataset(data, out, log, kind)
     finally:
         components.drop_all()

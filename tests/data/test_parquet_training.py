@@ -23,8 +23,9 @@ from trainer.data.prepare import prepare_dataset
 from trainer.data.sources.inspect import complaint, state
 from trainer.errors import Interrupted, UserError
 from trainer.events import EventLog, Silent
-from trainer.job import CaptionEdit, CaptionSettings, ComputeSettings, DatasetSettings, TrainingJob
+from trainer.job import CaptionEdit, CaptionSettings, ComputeSettings, DatasetSettings, ModelSettings, TrainingJob
 from trainer.models import open_model
+from trainer.parquet_export import save_parquet
 from trainer.run import Places, run
 from trainer.source_settings import ParquetFolder
 
@@ -197,6 +198,24 @@ def test_a_run_from_clips_and_parquet_trains_on_both(model, clips, opens, tmp_pa
         data.text("a text that was not added")
     alone = open_dataset(job(model, folder(second)).dataset, mixed.captions, opens.family, opens.cache, opens.components(), heard)
     assert len({data.fingerprint, alone.fingerprint, whole.fingerprint}) == 3
+
+
+def test_save_parquet_encodes_what_is_missing_and_writes(model, clips, tmp_path):
+    def save(out, **settings):
+        heard = Hears()
+        data = DatasetSettings(sources=[folder(clips, **settings)], buckets=[SIZE])
+        files = save_parquet(ModelSettings(source=str(model)), data, out, Places.under(tmp_path), ComputeSettings(device="cpu"), "t2v", heard)
+        return files, heard.notices
+
+    (file,), notices = save(tmp_path / "out")
+    assert pq.read_metadata(file).num_rows == 2 and notices == []
+    edit = {"shuffle_tags": True, "variants": 3, "prefix": "one, two, three"}
+    (file,), notices = save(tmp_path / "variants", repeats=2, caption_edits=[{"template": "{caption}, b, c"}, edit])
+    assert pq.read_metadata(file).num_rows == 2 and "2 clips have several captions" in notices[1] and "Repeats are not" in notices[0]
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/mine.txt").touch()
+    with pytest.raises(UserError, match="is not empty"):
+        save_parquet(ModelSettings(), DatasetSettings(), tmp_path / "full", Places.under(tmp_path), ComputeSettings())
 
 
 def test_every_bad_source_of_a_mixed_dataset_is_named_by_its_place(model, clips, opens, tmp_path):

@@ -77,7 +77,9 @@ def test_an_imported_configuration_trains(server: ComfyServer, client: Client) -
     assert "schedule.steps = 77" in told and "adapter.rank = 3" in told
 
 
-@pytest.mark.parametrize(("files", "said"), [("", "no file is given"), ("gone.toml", "cannot be read"), ("clips/0.txt", "holds no command")])
+@pytest.mark.parametrize(
+    ("files", "said"), [("", "no file is given"), ("gone.toml", "cannot be read"), ("clips/0.txt", "holds no command")]
+)
 def test_a_bad_configuration_marks_its_node(server: ComfyServer, files: str, said: str) -> None:
     made = training_graph("never", steps=1)
     made["config"] = {"class_type": "VideoTrainerImportConfig", "inputs": {"files": files}}
