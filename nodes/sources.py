@@ -15,6 +15,8 @@ from ..trainer.source_settings import (
     HubDataset,
     MetadataTable,
     PairedFolders,
+    ParquetFolder,
+    S,
     SourceSettings,
     VideoFolder,
     VideoList,
@@ -25,7 +27,7 @@ from .sockets import DatasetSocket
 
 CATEGORY = "Video Trainer/2 Dataset"
 DEMO_FOLDER = "video_trainer_demo"
-SHARED = ("caption", "repeats", "weight")  # settings of every source, after its own
+SHARED = ("caption", "repeats", "weight")  # settings of every source that has them, after its own
 
 
 def dataset_output() -> io.Output:
@@ -35,6 +37,13 @@ def dataset_output() -> io.Output:
 
 def _append_input() -> io.Input:
     return DatasetSocket.Input("dataset", "dataset", optional=True, tooltip="Clips to add these to: sources can be chained.")
+
+
+def placed(source: S) -> S:
+    """The source with a place inside ComfyUI's input folder made absolute; a hub id stays as it is."""
+    place = host.input_path(source.location)
+    hub_id = isinstance(source, HubDataset) and not place.exists()
+    return source if hub_id or not source.location.strip() else source.at(str(place))
 
 
 class SourceNode(io.ComfyNode):
@@ -51,7 +60,7 @@ class SourceNode(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """The source's settings, its place required."""
-        order = (*cls.OWN, *SHARED, *cls.ADDED)
+        order = (*cls.OWN, *(name for name in SHARED if name in cls.SETTINGS.model_fields), *cls.ADDED)
         fields = schema.inputs(cls.SETTINGS, only=order, multiline=("caption",), required=(cls.SETTINGS.LOCATION,))
         return io.Schema(
             node_id=cls.ID,
@@ -76,8 +85,8 @@ class SourceNode(io.ComfyNode):
 
     @classmethod
     def fingerprint_inputs(cls, **values: Any) -> Any:
-        """Changes with the names, sizes and times of the files."""
-        return state(cls._source(values))
+        """Changes with the names, sizes and times of the files; a linked place is known only when it runs."""
+        return state(cls._source(values)) if values.get(cls.SETTINGS.LOCATION) else float("nan")
 
     @classmethod
     def execute(cls, dataset: DatasetSettings | None = None, **values: Any) -> io.NodeOutput:
@@ -86,11 +95,7 @@ class SourceNode(io.ComfyNode):
 
     @classmethod
     def _source(cls, values: dict[str, Any]) -> Any:
-        """The settings, with a place inside ComfyUI's input folder made absolute; a hub id stays as it is."""
-        source = schema.build(cls.SETTINGS, values)
-        place = host.input_folder(source.location)
-        hub_id = cls.SETTINGS is HubDataset and not place.exists()
-        return source if hub_id or not source.location.strip() else source.at(str(place))
+        return placed(schema.build(cls.SETTINGS, values))
 
 
 class VideoFolderNode(SourceNode):
@@ -163,6 +168,16 @@ class WebDatasetNode(SourceNode):
     OWN = ("path", "caption_key")
 
 
+class LoadParquet(SourceNode):
+    """FastVideo's Parquet files."""
+
+    SETTINGS = ParquetFolder
+    ID, TITLE = "VideoTrainerLoadParquet", "Load Parquet"
+    ABOUT = "Clips and captions that are encoded already, from FastVideo's Parquet files or those of Save Parquet."
+    ALIASES = ("fastvideo", "latents", "preprocessed dataset", "precomputed", "load video dataset")
+    OWN = ("folder", "encoder")
+
+
 class DemoClips(io.ComfyNode):
     """Twelve captioned clips of a shape that the demo model has never seen."""
 
@@ -182,15 +197,15 @@ class DemoClips(io.ComfyNode):
     @classmethod
     def fingerprint_inputs(cls, **_: Any) -> Any:
         """Changes with the files in the folder."""
-        return state(VideoFolder(folder=str(host.input_folder(DEMO_FOLDER))))
+        return state(VideoFolder(folder=str(host.input_path(DEMO_FOLDER))))
 
     @classmethod
     def execute(cls, dataset: DatasetSettings | None = None) -> io.NodeOutput:
         """Writes the clips unless they are there."""
         require()
-        source = VideoFolder(folder=str(host.input_folder(DEMO_FOLDER)))
+        source = VideoFolder(folder=str(host.input_path(DEMO_FOLDER)))
         if complaint(source, host.places().cache, False):
             from ..trainer.demo.clips import write_demo_clips
 
-            write_demo_clips(host.input_folder(DEMO_FOLDER))
+            write_demo_clips(host.input_path(DEMO_FOLDER))
         return io.NodeOutput((dataset or DatasetSettings()).with_source(source))

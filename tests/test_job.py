@@ -9,7 +9,7 @@ from trainer.adapters.export import _triggers, _without_paths
 from trainer.dataset_settings import combined
 from trainer.errors import UserError
 from trainer.job import Bucket, CaptionEdit, CaptionSettings, DatasetSettings, TrainingJob, VideoFolder, all_settings
-from trainer.source_settings import HubDataset, MetadataTable, SourceSettings
+from trainer.source_settings import SOURCES, HubDataset, MetadataTable
 
 FIRST = {
     "version": 1,
@@ -80,14 +80,15 @@ def test_combined_datasets_keep_all_sources_and_what_only_one_sets() -> None:
 
 
 def test_settings_published_in_lora_files_name_no_folder() -> None:
-    sources = [{"kind": part.model_fields["kind"].default, part.LOCATION: "/secret/last"} for part in SourceSettings.__subclasses__()]
+    sources = [{"kind": kind, part.LOCATION: "/secret/last"} for kind, part in SOURCES.items()]
     sources += [
         {"kind": "paired", "folder": "x", "videos": "/secret/v", "captions": "C:\\secret\\c"},
         {"kind": "list", "captions": "/secret/c"},
+        {"kind": "parquet", "encoder": "/secret/e"},
     ]
     job = TrainingJob.parse({"dataset": {"sources": sources}})
     published = json.dumps(_without_paths(job.model_dump(mode="json")))
-    assert "secret" not in published and published.count('"last"') == len(SourceSettings.__subclasses__())
+    assert "secret" not in published and published.count('"last"') == len(SOURCES)
 
 
 def test_every_trigger_is_published_once() -> None:

@@ -12,7 +12,7 @@ from .errors import Problem, UserError
 from .frame_settings import FrameSampling
 from .settings import Settings, setting
 from .size_settings import ClipSizes
-from .source_settings import Source
+from .source_settings import ClipSource, ParquetFolder, Source
 
 KEEP_FPS = -1.0  # the setting that leaves each clip at its own frame rate
 
@@ -55,13 +55,23 @@ class DatasetSettings(ClipSizes, FrameSampling):
             raise ValueError("a frame rate is at least 1, 0 for the model's own, or -1 to keep each clip's")
         return fps
 
+    @property
+    def clip_sources(self) -> list[ClipSource]:
+        """The sources whose clips are decoded and encoded."""
+        return [source for source in self.sources if not isinstance(source, ParquetFolder)]
+
     def with_source(self, source: Source) -> DatasetSettings:
         """A copy with one source more."""
         return self.model_copy(update={"sources": [*self.sources, source]})
 
     def with_caption_edit(self, edit: CaptionEdit) -> DatasetSettings:
-        """A copy whose sources edit their captions once more."""
-        sources = [source.model_copy(update={"caption_edits": [*source.caption_edits, edit]}) for source in self.sources]
+        """A copy whose sources edit their captions once more; raises UserError for captions that are encoded already."""
+        sources: list[Source] = []
+        for number, source in enumerate(self.sources):
+            if isinstance(source, ParquetFolder):
+                found = f"the captions in '{source.folder}' are encoded already and cannot be edited."
+                raise fail(f"dataset.sources.{number}", found, "Edit the captions of other sources before combining them with Parquet.")
+            sources.append(source.model_copy(update={"caption_edits": [*source.caption_edits, edit]}))
         return self.model_copy(update={"sources": sources})
 
 

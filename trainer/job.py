@@ -14,7 +14,7 @@ from .errors import UserError, fail, from_validation
 from .job_versions import JOB_VERSION, upgraded
 from .settings import Settings, setting
 from .size_settings import Bucket
-from .source_settings import VideoFolder, source_kinds
+from .source_settings import SOURCES, ParquetFolder, Source, VideoFolder
 
 LONGEST_NAME = 100  # bytes; step numbers and endings are added to it
 RESERVED_NAMES = {"CON", "PRN", "AUX", "NUL", *(f"{port}{n}" for port in ("COM", "LPT") for n in range(1, 10))}
@@ -185,7 +185,7 @@ class TrainingJob(Settings):
         try:
             return cls.model_validate(upgraded(data))
         except ValidationError as error:
-            raise from_validation(error, _known_keys(), kinds=source_kinds()) from None
+            raise from_validation(error, _known_keys(), kinds=list(SOURCES)) from None
 
     @classmethod
     def load(cls, path: Path) -> TrainingJob:
@@ -202,7 +202,7 @@ class TrainingJob(Settings):
 
     def with_absolute_paths(self) -> TrainingJob:
         """A copy whose relative paths of things that exist are absolute, so that the job means the same from any folder."""
-        sources = [source.at(_absolute(source.location)) for source in self.dataset.sources]
+        sources = [_source_at_absolute(source) for source in self.dataset.sources]
         return self.model_copy(
             update={
                 "model": self.model.model_copy(update={"source": _absolute(self.model.source)}),
@@ -231,6 +231,11 @@ def _json_or_text(text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError:
         return text
+
+
+def _source_at_absolute(source: Source) -> Source:
+    source = source.at(_absolute(source.location))
+    return source.model_copy(update={"encoder": _absolute(source.encoder)}) if isinstance(source, ParquetFolder) else source
 
 
 def _absolute(path: str) -> str:

@@ -71,7 +71,7 @@ def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> R
     from .components import Components
     from .compute import Compute
     from .data.content import ContentIndex, component_identity, key_of
-    from .data.prepare import prepare_dataset
+    from .data.opening import open_dataset
     from .models import open_model
     from .runfolder import open_run
     from .source import find_model
@@ -85,7 +85,7 @@ def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> R
     check_against_model(job, family, fresh=not (places.runs / job.output.name).exists())
     components = Components(family, Compute(job.compute), log, job.memory)
     try:
-        dataset = prepare_dataset(
+        dataset = open_dataset(
             job.dataset, job.captions, family, places.cache, components, log,
             seed=job.schedule.seed, may_download=places.downloads is not None,
         )  # fmt: skip

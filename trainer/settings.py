@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -30,3 +31,9 @@ class Settings(BaseModel):
     """Base of all parts of a job: unknown keys are errors, values never change after checking."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def changed_settings(part: Settings, but: Collection[str] = ()) -> list[str]:
+    """The fields whose value is not the default, without those in `but`."""
+    fields = type(part).model_fields.items()
+    return [name for name, field in fields if name not in but and getattr(part, name) != field.get_default(call_default_factory=True)]

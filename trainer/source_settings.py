@@ -17,7 +17,6 @@ class SourceSettings(Settings):
 
     LOCATION: ClassVar[str] = "folder"
 
-    caption: str = setting("", "Caption", "Caption for clips without one of their own; empty trains them uncaptioned.")
     repeats: int = setting(
         1, "Repeats", "Times each clip is seen per epoch, to weigh sources against each other.", ge=1, le=1000,
         unit="times", advanced=True,
@@ -26,7 +25,6 @@ class SourceSettings(Settings):
         1.0, "Loss weight", "How much the loss of these clips counts beside that of other sources; only ratios matter.",
         ge=0.001, le=1000, step=0.05, advanced=True,
     )  # fmt: skip
-    caption_edits: list[CaptionEdit] = setting(list, "Caption edits", "What is done to this source's captions, one edit after the other.")
 
     @property
     def location(self) -> str:
@@ -38,7 +36,14 @@ class SourceSettings(Settings):
         return self.model_copy(update={self.LOCATION: location})
 
 
-class VideoFolder(SourceSettings):
+class ClipSettings(SourceSettings):
+    """What all sources of clips share that are still to be encoded."""
+
+    caption: str = setting("", "Caption", "Caption for clips without one of their own; empty trains them uncaptioned.")
+    caption_edits: list[CaptionEdit] = setting(list, "Caption edits", "What is done to this source's captions, one edit after the other.")
+
+
+class VideoFolder(ClipSettings):
     """A folder of clips with sidecar captions (clip.mp4 + clip.txt or clip.caption)."""
 
     kind: Literal["folder"] = "folder"
@@ -47,7 +52,7 @@ class VideoFolder(SourceSettings):
     images: bool = setting(False, "Images", "Also take still images, as clips of one frame.")
 
 
-class PairedFolders(SourceSettings):
+class PairedFolders(ClipSettings):
     """A folder of clips and a folder of captions with the same names (videos/a.mp4 + captions/a.txt)."""
 
     kind: Literal["paired"] = "paired"
@@ -56,7 +61,7 @@ class PairedFolders(SourceSettings):
     captions: str = setting("captions", "Captions in", "Folder of the captions, inside the folder or as a full path.", advanced=True)
 
 
-class VideoList(SourceSettings):
+class VideoList(ClipSettings):
     """A text file naming clips and one with their captions, line by line."""
 
     kind: Literal["list"] = "list"
@@ -68,7 +73,7 @@ class VideoList(SourceSettings):
     )  # fmt: skip
 
 
-class MetadataTable(SourceSettings):
+class MetadataTable(ClipSettings):
     """A table of clips and captions: metadata.csv, .json or .jsonl."""
 
     LOCATION: ClassVar[str] = "file"
@@ -79,7 +84,7 @@ class MetadataTable(SourceSettings):
     caption_column: str = setting("", "Caption column", "Column of the captions; empty finds caption, text or prompt.")
 
 
-class CaptionJson(SourceSettings):
+class CaptionJson(ClipSettings):
     """A videos2caption.json: a list of objects with path and cap, whatever else they hold."""
 
     LOCATION: ClassVar[str] = "file"
@@ -88,7 +93,7 @@ class CaptionJson(SourceSettings):
     file: str = setting("", "File", "The JSON file, or the folder of videos2caption.json; clips lie beside it or in its videos folder.")
 
 
-class HubDataset(SourceSettings):
+class HubDataset(ClipSettings):
     """A Hugging Face dataset: a local folder of any of its layouts, or a hub id."""
 
     LOCATION: ClassVar[str] = "source"
@@ -100,7 +105,7 @@ class HubDataset(SourceSettings):
     caption_column: str = setting("", "Caption column", "Column of the captions; empty finds caption, text or prompt.")
 
 
-class WebDataset(SourceSettings):
+class WebDataset(ClipSettings):
     """WebDataset tars: 0001.mp4 and 0001.txt or 0001.json one after the other."""
 
     LOCATION: ClassVar[str] = "path"
@@ -112,11 +117,18 @@ class WebDataset(SourceSettings):
     )
 
 
-Source = Annotated[
-    VideoFolder | PairedFolders | VideoList | MetadataTable | CaptionJson | HubDataset | WebDataset, Field(discriminator="kind")
-]
+class ParquetFolder(SourceSettings):
+    """Clips and captions that are encoded already: FastVideo's Parquet files."""
+
+    kind: Literal["parquet"] = "parquet"
+    folder: str = setting("", "Folder", "Folder holding FastVideo's Parquet files, or one such file.")
+    encoder: str = setting(
+        "", "Encoder", "The model whose VAE and text encoder made the files: its folder or hub id. It is compared with the model to train."
+    )
 
 
-def source_kinds() -> list[str]:
-    """Every known `kind`."""
-    return [part.model_fields["kind"].default for part in SourceSettings.__subclasses__()]
+ClipSource = VideoFolder | PairedFolders | VideoList | MetadataTable | CaptionJson | HubDataset | WebDataset
+Source = Annotated[ClipSource | ParquetFolder, Field(discriminator="kind")]
+SOURCES: dict[str, type[SourceSettings]] = {  # by `kind`
+    part.model_fields["kind"].default: part for part in (*ClipSettings.__subclasses__(), ParquetFolder)
+}

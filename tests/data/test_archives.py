@@ -166,7 +166,7 @@ def test_missing_pyarrow_is_told_with_its_command(tmp_path: Path, monkeypatch: p
 
     write_rows(tmp_path / "set", "bytes", "parquet")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert '-m pip install "pyarrow"' in complaint(HubDataset(source=str(tmp_path / "set")), tmp_path / "cache")
+    assert '-m pip install "pyarrow>=14"' in complaint(HubDataset(source=str(tmp_path / "set")), tmp_path / "cache")
 
 
 # datasets -------------------------------------------------------------------------------------------------------------

@@ -1,9 +1,11 @@
 """Training from FastVideo's Parquet: our own export trains as the clips do; a stranger's file is checked against the model."""
 
+import shutil
 from dataclasses import replace
 
 import av
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -12,16 +14,20 @@ from tests.data.test_parquet import read_all, write_rows
 from tests.tiny_wan import write_tiny_wan
 from trainer.components import Components
 from trainer.compute import Compute
+from trainer.data.opening import open_dataset
 from trainer.data.parquet.export import export_dataset
 from trainer.data.parquet.opening import open_parquet
 from trainer.data.parquet.sample import Sample, to_row
 from trainer.data.parquet.write import write_samples
 from trainer.data.prepare import prepare_dataset
+from trainer.data.sources.inspect import complaint, state
 from trainer.errors import Interrupted, UserError
 from trainer.events import EventLog, Silent
-from trainer.job import CaptionSettings, ComputeSettings, DatasetSettings, TrainingJob
+from trainer.job import CaptionEdit, CaptionSettings, ComputeSettings, DatasetSettings, ModelSettings, TrainingJob
 from trainer.models import open_model
+from trainer.parquet_export import save_parquet
 from trainer.run import Places, run
+from trainer.source_settings import ParquetFolder
 
 SIZE = {"frames": 9, "height": 32, "width": 32}
 
@@ -70,14 +76,14 @@ class Opens:
         return Components(self.family, Compute(ComputeSettings(device="cpu")), EventLog(listener or Silent()))
 
     def clips(self, folder, **settings):
-        dataset = DatasetSettings(folders=[{"folder": str(folder)}], buckets=[SIZE], **settings)
+        dataset = DatasetSettings(sources=[{"kind": "folder", "folder": str(folder)}], buckets=[SIZE], **settings)
         return prepare_dataset(dataset, CaptionSettings(), self.family, self.cache, self.components(), EventLog(Silent()))
 
-    def parquet(self, folder, text_encoder=True, listener=None, **settings):
+    def parquet(self, folder, text_encoder=True, listener=None, captions=None, **settings):
         self.heard = listener or Hears()
-        settings = {"encoder": str(self.family.folder), **settings}
+        source = ParquetFolder(**{"folder": str(folder), "encoder": str(self.family.folder), **settings})
         encoders = self.components() if text_encoder else None
-        return open_parquet(str(folder), self.family, self.cache, encoders, EventLog(self.heard), **settings)
+        return open_parquet(source, self.family, self.cache, encoders, EventLog(self.heard), captions=captions)
 
 
 @pytest.fixture
@@ -98,15 +104,15 @@ def test_an_export_holds_latents_and_texts_as_they_are_cached(opens, clips, tmp_
     assert [one.id for one in samples] == ["clip0.mp4", "clip1.mp4"]
     for item, one in zip(dataset.items, samples, strict=True):
         assert torch.equal(torch.from_numpy(one.vae_latent), dataset.latents(item)["latents"])
-        assert torch.equal(torch.from_numpy(one.text_embedding), dataset.text(item.caption)["text"])
+        assert torch.equal(torch.from_numpy(one.text_embedding), dataset.text(item.captions[0])["text"])
         assert (one.caption, one.width, one.height, one.num_frames, one.fps, one.duration_sec, one.media_type) == (
-            item.caption, 32, 32, 3, 16.0, 9 / 16, "video",
+            item.captions[0], 32, 32, 3, 16.0, 9 / 16, "video",
         )  # fmt: skip
     back = opens.parquet(out)
-    assert [(item.name, item.caption, item.size) for item in back.items] == [(i.name, i.caption, i.size) for i in dataset.items]
+    assert [(item.name, item.captions, item.size) for item in back.items] == [(i.name, i.captions, i.size) for i in dataset.items]
     for item, theirs in zip(dataset.items, back.items, strict=True):
         assert torch.equal(back.latents(theirs)["latents"], dataset.latents(item)["latents"])
-        assert torch.equal(back.text(theirs.caption)["text"], dataset.text(item.caption)["text"])
+        assert torch.equal(back.text(theirs.captions[0])["text"], dataset.text(item.captions[0])["text"])
     assert torch.equal(back.text("")["text"], dataset.text("")["text"])
     assert opens.heard.notices == []
 
@@ -134,31 +140,115 @@ def test_a_cancelled_export_goes_on(opens, clips, tmp_path):
     assert file.read_bytes() == whole.read_bytes()
 
 
-def test_a_run_from_our_parquet_has_the_losses_of_the_run_from_clips(model, clips, opens, tmp_path, monkeypatch):
-    """The whole of run(), with the one call that a Parquet source will make in place of prepare_dataset."""
-    job = TrainingJob.parse(
+def job(model, *sources, **parts):
+    return TrainingJob.parse(
         {
-            "model": {"source": str(model)}, "dataset": {"folders": [{"folder": str(clips)}], "buckets": [SIZE]},
+            "model": {"source": str(model)}, "dataset": {"sources": list(sources), "buckets": [SIZE]},
             "captions": {"dropout": 0.4}, "adapter": {"rank": 4}, "schedule": {"steps": 2, "accumulation": 2, "seed": 7},
             "samples": {"every": 2, "steps": 1, "prompts": [{"prompt": "a prompt of no clip"}]}, "compute": {"device": "cpu"},
-            "output": {"name": "run"},
+            "output": {"name": "run"}, **parts,
         }
     )  # fmt: skip
-    from_clips = run(job, Places.under(tmp_path / "clips"))
+
+
+def folder(clips, **settings):
+    return {"kind": "folder", "folder": str(clips), **settings}
+
+
+def parquet(out, **settings):
+    return {"kind": "parquet", "folder": str(out), **settings}
+
+
+def test_a_run_from_our_parquet_has_the_losses_of_the_run_from_clips(model, clips, opens, tmp_path):
+    from_clips = run(job(model, folder(clips)), Places.under(tmp_path / "clips"))
     export_dataset(opens.clips(clips), tmp_path / "out", EventLog(Silent()))
-
-    def prepare(dataset, captions, family, cache, encoders, log):
-        return open_parquet(str(tmp_path / "out"), family, cache, encoders, log, encoder=str(model))
-
-    monkeypatch.setattr("trainer.data.prepare.prepare_dataset", prepare)
-    places = Places.under(tmp_path / "parquet")
-    from_parquet = run(job, places)
+    parquet_job, places, heard = job(model, parquet(tmp_path / "out", encoder=str(model))), Places.under(tmp_path / "parquet"), Hears()
+    from_parquet = run(parquet_job, places, heard)
     assert from_parquet.losses == from_clips.losses and len(from_parquet.losses) == 2
     assert len(from_parquet.samples) == 1 and from_parquet.lora.is_file()
+    assert "dataset.buckets: is not used: the clips in Parquet files are cut and encoded already." in heard.notices
     assert "clip0.mp4: 9 frames at 16 frames/s -> 9 at 16 -> 9x32x32" in "\n".join(
         path.read_text() for path in from_parquet.folder.glob("*.txt")
     )
-    assert run(job, places).run_id == from_parquet.run_id, "the fingerprint is the same again"
+    assert run(parquet_job, places).run_id == from_parquet.run_id, "the fingerprint is the same again"
+
+
+def test_a_run_from_clips_and_parquet_trains_on_both(model, clips, opens, tmp_path):
+    """Half of the clips as Parquet, the other half as files, in one run."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for number, place in enumerate((first, second)):
+        place.mkdir()
+        for end in ("mp4", "txt"):
+            shutil.copy(clips / f"clip{number}.{end}", place)
+    export_dataset(opens.clips(first), tmp_path / "out", EventLog(Silent()))
+    mixed = job(model, parquet(tmp_path / "out", repeats=2, weight=3), folder(second), samples={"every": 0})
+    result = run(mixed, Places.under(tmp_path / "mixed"))
+    (report,) = result.folder.glob("dataset.txt")
+    assert "2 clips kept" in report.read_text() and "is not used" not in report.read_text()
+    heard = EventLog(Silent())
+    data = open_dataset(mixed.dataset, mixed.captions, opens.family, opens.cache, opens.components(), heard)
+    assert [(item.name, item.repeats, item.weight) for item in data.items] == [("clip1.mp4", 1, 1), ("clip0.mp4", 2, 3)]
+    whole = opens.clips(clips)
+    for item, same in zip(data.items, reversed(whole.items), strict=True):
+        assert torch.equal(data.latents(item)["latents"], whole.latents(same)["latents"])
+        assert torch.equal(data.text(item.captions[0])["text"], whole.text(same.captions[0])["text"])
+    data.add_text("a prompt")
+    assert data.text("a prompt")["text"].shape[1] == 16 and data.sample_size == whole.sample_size
+    with pytest.raises(KeyError):
+        data.text("a text that was not added")
+    alone = open_dataset(job(model, folder(second)).dataset, mixed.captions, opens.family, opens.cache, opens.components(), heard)
+    assert len({data.fingerprint, alone.fingerprint, whole.fingerprint}) == 3
+
+
+def test_save_parquet_encodes_what_is_missing_and_writes(model, clips, tmp_path):
+    def save(out, **settings):
+        heard = Hears()
+        data = DatasetSettings(sources=[folder(clips, **settings)], buckets=[SIZE])
+        files = save_parquet(ModelSettings(source=str(model)), data, out, Places.under(tmp_path), ComputeSettings(device="cpu"), "t2v", heard)
+        return files, heard.notices
+
+    (file,), notices = save(tmp_path / "out")
+    assert pq.read_metadata(file).num_rows == 2 and notices == []
+    edit = {"shuffle_tags": True, "variants": 3, "prefix": "one, two, three"}
+    (file,), notices = save(tmp_path / "variants", repeats=2, caption_edits=[{"template": "{caption}, b, c"}, edit])
+    assert pq.read_metadata(file).num_rows == 2 and "2 clips have several captions" in notices[1] and "Repeats are not" in notices[0]
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/mine.txt").touch()
+    with pytest.raises(UserError, match="is not empty"):
+        save_parquet(ModelSettings(), DatasetSettings(), tmp_path / "full", Places.under(tmp_path), ComputeSettings())
+
+
+def test_every_bad_source_of_a_mixed_dataset_is_named_by_its_place(model, clips, opens, tmp_path):
+    def problems(*sources):
+        with pytest.raises(UserError) as caught:
+            run(job(model, *sources), Places.under(tmp_path))
+        return [problem.where for problem in caught.value.problems]
+
+    assert problems(parquet(" "), folder(clips), parquet("")) == ["dataset.sources.0.folder", "dataset.sources.2.folder"]
+    export_dataset(opens.clips(clips), tmp_path / "out", EventLog(Silent()))
+    assert problems(parquet(tmp_path / "out"), folder("gone")) == ["dataset.sources.1.folder"]
+
+
+def test_captions_of_parquet_are_not_edited_but_may_be_demanded(opens, tmp_path):
+    write_samples([sample(0, caption=""), sample(1, caption="b")], "t2v", tmp_path / "out", "s")
+    kept = opens.parquet(tmp_path / "out", text_encoder=False, captions=CaptionSettings(uncaptioned="skip"))
+    assert [item.name for item in kept.items] == ["clip1"]
+    assert [clip.skipped for clip in kept.report.skipped] == ["has no caption, and such clips are to be skipped"]
+    with pytest.raises(UserError, match=r"dataset\.sources\.0: the captions in '.*' are encoded already"):
+        DatasetSettings(sources=[parquet(tmp_path / "out")]).with_caption_edit(CaptionEdit(prefix="zz"))
+
+
+def test_what_a_parquet_node_complains_of(opens, tmp_path):
+    write_samples([sample(0)], "t2v", tmp_path / "out", "s")
+    pq.write_table(pa.table({"video": [b"x"], "caption": ["a"]}), tmp_path / "videos.parquet")
+    for place, told in (
+        ("out", ""), ("none", "does not exist"), ("videos.parquet", "its columns are video, caption. Hub Dataset reads"),
+    ):  # fmt: skip
+        found = complaint(ParquetFolder(folder=str(tmp_path / place)), tmp_path / "cache", False)
+        assert told in found and bool(found) == bool(told)
+    before = state(ParquetFolder(folder=str(tmp_path / "out")))
+    write_samples([sample(1)], "t2v", tmp_path / "out/more", "s")
+    assert state(ParquetFolder(folder=str(tmp_path / "out"))) != before
 
 
 def test_rows_that_do_not_fit_are_told_and_the_others_trained(opens, tmp_path):
@@ -177,7 +267,10 @@ def test_rows_that_do_not_fit_are_told_and_the_others_trained(opens, tmp_path):
     poisoned["vae_latent_bytes"] = b"\xff" * len(poisoned["vae_latent_bytes"])
     file = write_rows(tmp_path / "their/combined_parquet_dataset/worker_0/data_chunk_0.parquet", [*rows, image, poisoned])
     dataset = opens.parquet(tmp_path / "their", encoder=str(opens.family.folder))
-    assert [(item.name, item.caption, str(item.size)) for item in dataset.items] == [("clip0", "", "9x32x32"), ("b.png", "b", "1x32x32")]
+    assert [(item.name, item.captions, str(item.size)) for item in dataset.items] == [
+        ("clip0", ("",), "9x32x32"),
+        ("b.png", ("b",), "1x32x32"),
+    ]
     assert dataset.latents(dataset.items[1])["latents"].shape == (16, 1, 4, 4) and dataset.text("b")["text"].shape == (6, 16)
     reasons = {clip.name: clip.skipped for clip in dataset.report.skipped}
     expected = [*wrong, "holds values that are not finite"]
@@ -218,10 +311,10 @@ def test_the_declared_encoder_is_compared_with_the_model(opens, tmp_path):
 
 def test_the_empty_caption_without_a_text_encoder_is_zeros(opens, tmp_path):
     write_samples([sample(0)], "t2v", tmp_path / "out", "s")
-    dataset = opens.parquet(tmp_path / "out", text_encoder=False, prefix="trigger ")
+    dataset = opens.parquet(tmp_path / "out", text_encoder=False, captions=CaptionSettings(prefix="trigger", suffix="."))
     assert torch.equal(dataset.text("")["text"], torch.zeros(48, 16))
     assert any("as zeros, as FastVideo does" in text for text in opens.heard.notices)
-    assert any("captions.prefix: 'trigger ' is not put before" in text for text in opens.heard.notices)
+    assert [text.partition(": ")[0] for text in opens.heard.notices if "is not applied" in text] == ["captions.prefix", "captions.suffix"]
     dataset.add_text("")
     dataset.add_text("a")
     with pytest.raises(UserError, match="no text encoder"):

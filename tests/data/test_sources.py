@@ -10,7 +10,7 @@ from trainer.data.sources.record import ClipRecord, Scan
 from trainer.data.sources.scan import SCANNERS, scan
 from trainer.errors import UserError
 from trainer.job import DatasetSettings, TrainingJob
-from trainer.source_settings import CaptionJson, MetadataTable, PairedFolders, Source, VideoFolder, VideoList, source_kinds
+from trainer.source_settings import SOURCES, CaptionJson, MetadataTable, PairedFolders, Source, VideoFolder, VideoList
 
 
 def captions(found: Scan) -> dict[str, tuple[str, ...]]:
@@ -30,7 +30,7 @@ def write(path: Path, text: str | bytes) -> Path:
 
 
 def test_every_kind_of_settings_has_its_scan() -> None:
-    assert sorted(source_kinds()) == sorted(SCANNERS)
+    assert {*SCANNERS, "parquet"} == SOURCES.keys()
 
 
 def test_settings_of_a_source_reach_its_records(tmp_path: Path) -> None:
@@ -65,10 +65,10 @@ def test_a_clip_listed_twice_in_one_source_keeps_all_its_captions(tmp_path: Path
 
 
 def test_job_file_with_every_kind_reads_back(tmp_path: Path) -> None:
-    job = TrainingJob.parse({"dataset": {"sources": [{"kind": kind} for kind in source_kinds()]}})
+    job = TrainingJob.parse({"dataset": {"sources": [{"kind": kind} for kind in SOURCES]}})
     write(tmp_path / "job.json", json.dumps(job.model_dump(mode="json")))
     assert TrainingJob.load(tmp_path / "job.json") == job
-    assert isinstance(job.dataset, DatasetSettings) and [source.kind for source in job.dataset.sources] == source_kinds()
+    assert isinstance(job.dataset, DatasetSettings) and [source.kind for source in job.dataset.sources] == list(SOURCES)
 
 
 # folders --------------------------------------------------------------------------------------------------------------

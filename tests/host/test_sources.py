@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from tests.host.comfy_server import Client, ComfyServer, errors
 from tests.host.conftest import training_graph
-from trainer.source_settings import source_kinds
+from trainer.source_settings import SOURCES as KINDS
 
 pytestmark = [pytest.mark.host, pytest.mark.slow]
 
@@ -72,7 +72,7 @@ def test_all_sources_combined_train_and_a_replaced_clip_is_noticed(server: Comfy
     assert errors(client.run(graph("all kinds"))) == []
     run = server.folder / "output/video_trainer/all kinds"
     job = json.loads((run / "job.json").read_text(encoding="utf-8"))
-    assert [source["kind"] for source in job["dataset"]["sources"]] == source_kinds()
+    assert [source["kind"] for source in job["dataset"]["sources"]] == [kind for kind in KINDS if kind != "parquet"]
     assert [source["caption_edits"][0]["prefix"] for source in job["dataset"]["sources"]] == [f"t{number}" for number in range(7)]
     clips = json.loads((run / "dataset.json").read_text(encoding="utf-8"))["clips"]
     assert [clip["skipped"] for clip in clips] == [""] * len(SOURCES)

@@ -215,7 +215,8 @@ VALIDATION="$(dirname "$0")/validation.json"
 args=(--max_train_steps 5000 --train_batch_size 1 --num_latent_t 20 --lora_rank 32 --lora-training True)
 args+=(--validation_dataset_file $VALIDATION --validation_steps 200 --validation_sampling_steps "50")
 torchrun fastvideo/training/wan_training_pipeline.py --pretrained_model_name_or_path $MODEL_PATH "${args[@]}" \
-    --learning_rate 5e-5 --betas 0.9,0.999 --training_cfg_rate 0.1 --VSA_sparsity 0.8 --sp_size 2 --hub_token hf_abc
+    --learning_rate 5e-5 --betas 0.9,0.999 --training_cfg_rate 0.1 --VSA_sparsity 0.8 --sp_size 2 \
+    --hub_token hf_abc --data_path data/a:2,data/b
 """
 
 VIDEO_CONFIG = """
@@ -251,7 +252,8 @@ ONETRAINER_LORA = (
     "model_type": "HUNYUAN_VIDEO",
     "lora_rank": 16, "lora_alpha": 1.0, "noising_weight": 0.5, "timestep_distribution": "LOGIT_NORMAL",
     "optimizer": {"optimizer": "ADAMW_8BIT", "beta2": 0.999},
-    "concepts": [{"name": "dance", "path": "{data}/videos", "repeats": 2.0, "include_subdirectories": true, "enabled": true,
+    "concepts": [{"name": "dance", "path": "{data}/videos", "repeats": 2.0, "loss_weight": 0.5,
+                  "include_subdirectories": true, "enabled": true,
                   "image": {"enable_random_flip": true, "random_rotate_max_angle": 5.0}},
                  {"name": "off", "path": "{data}/more", "enabled": false}],
     "samples": [{"enabled": true, "prompt": "A dancer", "height": 512, "width": 512, "frames": 25, "seed": 7, "cfg_scale": 6.0}],

@@ -16,8 +16,9 @@ import pytest
 
 from tests.importers.examples import RUNS
 from trainer.importers import Imported, Line, import_config, table
-from trainer.job import TrainingJob
+from trainer.job import CaptionEdit, TrainingJob
 from trainer.models import FAMILIES
+from trainer.source_settings import CaptionJson, HubDataset, MetadataTable, ParquetFolder, VideoFolder, VideoList
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -103,7 +104,7 @@ def test_diffusion_pipe_with_framepack_windows(imported: Import, tmp_path: Path)
     job = TrainingJob.parse(result.job)
     assert [str(bucket) for bucket in job.dataset.buckets] == ["120x720x572", "120x640x640"]
     assert job.dataset.windows and job.dataset.windows.size == 33
-    assert [(folder.folder, folder.subfolders) for folder in job.dataset.folders] == [((tmp_path / "videos").as_posix(), False)]
+    assert job.dataset.sources == [VideoFolder(folder=(tmp_path / "videos").as_posix(), subfolders=False)]
     assert (job.adapter.rank, job.schedule.accumulation, job.compute.dtype, job.output.name) == (32, 2, "bf16", "dance")
     resolutions = line(result, "resolutions")
     assert resolutions.kind == "rounded" and "720x572 -> 720x576" in resolutions.why and resolutions.value == "720x576, 640x640"
@@ -125,16 +126,22 @@ def test_without_windows_frames_are_rounded_too(tmp_path: Path) -> None:
     assert result.job["model"] == {"family": "wan"} and "windows" not in result.job["dataset"]
 
 
-def test_musubi_datasets_share_the_buckets(imported: Import) -> None:
+def test_musubi_datasets_share_the_buckets(imported: Import, tmp_path: Path) -> None:
     result = imported("musubi")
     job = TrainingJob.parse(result.job)
     assert [str(bucket) for bucket in job.dataset.buckets] == ["1x544x960", "25x544x960", "45x544x960", "33x640x640"]
-    assert [folder.repeats for folder in job.dataset.folders] == [3, 1] and job.schedule.batch_size == 2
-    assert kinds(result, "datasets.1.frame_extraction", "datasets.2.video_jsonl_file") == {"unsupported"}
+    data = tmp_path.as_posix()
+    assert job.schedule.batch_size == 2 and job.dataset.sources == [
+        VideoFolder(folder=f"{data}/videos", subfolders=False, repeats=3),
+        VideoFolder(folder=f"{data}/more", subfolders=False),
+        MetadataTable(file=f"{data}/metadata.jsonl", video_column="video_path"),
+    ]
+    assert line(result, "datasets.2.video_jsonl_file").target == "dataset.sources.2.file"
+    assert kinds(result, "datasets.1.frame_extraction") == {"unsupported"}
     assert kinds(result, "datasets.0.source_fps", "datasets.0.cache_directory", "general.enable_bucket") == {"ignored"}
 
 
-def test_finetrainers_script(imported: Import) -> None:
+def test_finetrainers_script(imported: Import, tmp_path: Path) -> None:
     result = imported("finetrainers script")
     job = TrainingJob.parse(result.job)
     assert [str(bucket) for bucket in job.dataset.buckets] == ["17x512x768", "49x512x768"]
@@ -147,14 +154,19 @@ def test_finetrainers_script(imported: Import) -> None:
     assert (job.optimizer.learning_rate, job.optimizer.beta2, job.optimizer.warmup) == (1e-5, 0.95, 100)
     assert (job.schedule.steps, job.schedule.seed, job.output.keep, job.output.name) == (1200, 42, 2, "ltxv_cakify")
     assert (job.captions.prefix, job.captions.dropout, job.model.source) == ("BW_STYLE", 0.1, "Lightricks/LTX-Video")
-    assert kinds(result, "model_name", "data_root", "video_column", "revision", "enable_tiling") == {"unsupported"}
+    root = f"{tmp_path.as_posix()}/cakify"
+    assert job.dataset.sources == [VideoList(folder=root, videos="videos.txt", captions="prompts.txt")]
+    assert [line(result, name).target for name in ("data_root", "video_column", "caption_column")] == [
+        f"dataset.sources.0.{name}" for name in ("folder", "videos", "captions")
+    ]
+    assert kinds(result, "model_name", "revision", "enable_tiling") == {"unsupported"}
     assert kinds(result, "launcher.gpu_ids", "environment.WANDB_MODE", "enable_slicing", "epsilon") == {"ignored"}
 
 
 def test_finetrainers_command_line(imported: Import, tmp_path: Path) -> None:
     result = imported("finetrainers command")
     job = TrainingJob.parse(result.job)
-    assert job.model.family in FAMILIES and job.dataset.folders[0].folder == f"{tmp_path.as_posix()}/videos"
+    assert job.model.family in FAMILIES and job.dataset.sources == [VideoFolder(folder=f"{tmp_path.as_posix()}/videos")]
     buckets = line(result, "video_resolution_buckets")
     assert (buckets.kind, buckets.value, str(job.dataset.buckets[0])) == ("rounded", "61x496x768", "61x500x768")
     assert job.adapter.targets == "attention" and job.objective.shift == 3 and job.schedule.batch_size == 2
@@ -162,13 +174,17 @@ def test_finetrainers_command_line(imported: Import, tmp_path: Path) -> None:
     assert kinds(result, "optimizer", "use_8bit_bnb") == {"unsupported"}
 
 
-def test_finetrainers_second_generation_counts_micro_batches(imported: Import) -> None:
+def test_finetrainers_second_generation_counts_micro_batches(imported: Import, tmp_path: Path) -> None:
     result = imported("finetrainers arrays")
     job = TrainingJob.parse(result.job)
     assert (job.schedule.steps, job.schedule.accumulation) == (750, 4) and line(result, "train_steps").kind == "rounded"
     assert [str(bucket) for bucket in job.dataset.buckets] == ["49x480x832", "48x480x840"]
     assert line(result, "datasets.0.video_resolution_buckets").value == "49x480x832, 45x480x848"
-    assert job.captions.prefix == "PIKA_CRUSH" and line(result, "datasets.1.id_token").kind == "unsupported"
+    assert job.dataset.sources == [
+        VideoFolder(folder=f"{tmp_path.as_posix()}/videos", caption_edits=[CaptionEdit(prefix="PIKA_CRUSH", remove_openings=True)]),
+        HubDataset(source="finetrainers/crush-smol", caption_edits=[CaptionEdit(prefix="OTHER")], caption_column="text"),
+    ]
+    assert line(result, "datasets.1.id_token").target == "dataset.sources.1.caption_edits.0.prefix"
     assert len(job.samples.prompts) == 2 and line(result, "validation_dataset_file").kind == "ignored"
 
 
@@ -179,7 +195,12 @@ def test_fastvideo(written: Callable[[str], list[Path]], tmp_path: Path) -> None
     assert (str(job.dataset.buckets[0]), job.dataset.fps) == ("78x480x832", 16) and len(job.dataset.buckets) == 1
     assert (job.schedule.steps, job.adapter.rank, job.optimizer.beta2, job.captions.dropout) == (5000, 32, 0.999, 0.1)
     assert line(result, "preprocess.num_frames").value == "77 frames" and line(result, "lora_training").kind == "ignored"
-    assert kinds(result, "preprocess.dataset_path", "preprocess.dataset_type", "VSA_sparsity", "sp_size") == {"unsupported"}
+    assert job.dataset.sources == [CaptionJson(file=f"{tmp_path.as_posix()}/your_dataset/")]
+    assert kinds(result, "preprocess.dataset_path", "preprocess.dataset_type") == {"mapped"}
+    assert line(result, "data_path").why.startswith("the clips themselves are given")
+    assert kinds(result, "VSA_sparsity", "sp_size") == {"unsupported"}
+    encoded = TrainingJob.parse(import_config(training).job)
+    assert encoded.dataset.sources == [ParquetFolder(folder="data/a", repeats=2), ParquetFolder(folder="data/b")]
     assert len(job.samples.prompts) == 2 and line(result, "validation_dataset_file").why == "validation.json is read for it"
     assert line(result, "hub_token").value == "(hidden)" and "hf_abc" not in table(result)
 
@@ -202,13 +223,13 @@ def test_onetrainer_video_config(run: str, imported: Import) -> None:
     assert line(result, "frames").kind == ("mapped" if run == "OneTrainer embedding" else "rounded")  # that one names no model
 
 
-def test_onetrainer_lora(imported: Import) -> None:
+def test_onetrainer_lora(imported: Import, tmp_path: Path) -> None:
     result = imported("OneTrainer LoRA")
     job = TrainingJob.parse(result.job)
     assert line(result, "video_config.spatial_compression_ratio").why == "the VAE's own ratio is 8; checked, not set"
     assert line(result, "video_config.temporal_compression_ratio").kind == "unsupported"  # the VAE's is 4
     assert (job.adapter.alpha, job.objective.logit_std, job.optimizer.beta2, job.schedule.batch_size) == (1, 1.5, 0.999, 2)
-    assert [(folder.repeats, folder.subfolders) for folder in job.dataset.folders] == [(2, True)]
+    assert job.dataset.sources == [VideoFolder(folder=f"{tmp_path.as_posix()}/videos", repeats=2, weight=0.5)]
     assert line(result, "concepts.1.path").why == "this concept is disabled"
     assert (job.samples.prompts[0].prompt, str(job.samples.prompts[0].size), job.samples.guidance) == ("A dancer", "25x512x512", 6)
     assert kinds(result, "optimizer.optimizer", "concepts.0.image.enable_random_flip") == {"unsupported"}
@@ -225,7 +246,65 @@ def test_onetrainer_exact_sizes_are_width_and_height(tmp_path: Path) -> None:
     result = import_config([tmp_path / "a.json"])
     assert result.job["dataset"]["buckets"] == [{"frames": 25, "height": 512, "width": 768}]
     assert "25 frames, OneTrainer's default" in line(result, "resolution").why
-    assert result.job["dataset"]["folders"] == [{"subfolders": False, "folder": "clips"}]
+    assert result.job["dataset"]["sources"] == [{"kind": "folder", "subfolders": False, "folder": "clips"}]
+
+
+def test_diffusion_pipe_directories_have_captions_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "dataset.toml").write_text(
+        "frame_buckets = [33]\nresolutions = [512]\nnum_repeats = 2\ncaption_prefix = 'all'\nskip_empty_caption = true\n"
+        "[[directory]]\npath = 'a'\ncaption_prefix = 'own'\ncache_shuffle_num = 4\n[[directory]]\npath = 'b'\nnum_repeats = 5\n",
+        encoding="utf-8",
+    )
+    result = import_config([tmp_path / "dataset.toml"])
+    assert TrainingJob.parse(result.job).dataset.sources == [
+        VideoFolder(
+            folder="a", subfolders=False, repeats=2,
+            caption_edits=[CaptionEdit(prefix="own", shuffle_tags=True, variants=4, uncaptioned="skip")],
+        ),
+        VideoFolder(folder="b", subfolders=False, repeats=5, caption_edits=[CaptionEdit(prefix="all", uncaptioned="skip")]),
+    ]  # fmt: skip
+    assert line(result, "caption_prefix").target == "dataset.sources.1.caption_edits.0.prefix"
+    assert {line.kind for line in result.lines} == {"mapped"}
+
+
+def test_finetrainers_tables_and_hub_datasets(tmp_path: Path) -> None:
+    def sources(command: str) -> tuple[list[Any], Imported]:
+        (tmp_path / "a.sh").write_text(f"python train.py --model_name wan --training_type lora {command}", encoding="utf-8")
+        result = import_config([tmp_path / "a.sh"])
+        return TrainingJob.parse(result.job).dataset.sources, result
+
+    columns = "--video_column clip --caption_column says"
+    found, _ = sources(f"--data_root owner/name {columns}")
+    assert found == [HubDataset(source="owner/name", video_column="clip", caption_column="says")]
+    found, result = sources(f"--data_root data --dataset_file data/x.csv {columns}")
+    assert found == [MetadataTable(file="data/x.csv", video_column="clip", caption_column="says")]
+    assert line(result, "data_root").kind == "ignored"
+    assert line(sources("--data_root clips --dataset_file data/x.csv")[1], "data_root").kind == "unsupported"
+    found, result = sources(f"--data_root clips {columns}")
+    assert found == [VideoFolder(folder="clips")] and line(result, "video_column").kind == "ignored"
+
+
+def test_images_of_musubi_are_clips_of_one_frame(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(
+        "[general]\nresolution = [640, 480]\n[[datasets]]\nimage_directory = 'a'\n[[datasets]]\nimage_jsonl_file = 'b.jsonl'\n",
+        encoding="utf-8",
+    )
+    job = TrainingJob.parse(import_config([tmp_path / "a.toml"]).job)
+    assert job.dataset.sources == [
+        VideoFolder(folder="a", images=True, subfolders=False),
+        MetadataTable(file="b.jsonl", video_column="image_path"),
+    ]
+    assert list(map(str, job.dataset.buckets)) == ["1x480x640"]
+
+
+def test_fastvideos_merge_file_names_caption_files(tmp_path: Path) -> None:
+    (tmp_path / "merge.txt").write_text("a/videos,a/videos2caption.json\nb/videos,b/videos2caption.json\n", encoding="utf-8")
+    command = "python -m fastvideo.pipelines.preprocess.v1_preprocess --data_merge_path {} --preprocess_video_batch_size 2"
+    (tmp_path / "a.sh").write_text(command.format(tmp_path / "merge.txt"), encoding="utf-8")
+    result = import_config([tmp_path / "a.sh"])
+    assert TrainingJob.parse(result.job).dataset.sources == [CaptionJson(file=f"{name}/videos2caption.json") for name in "ab"]
+    (tmp_path / "a.sh").write_text(command.format("gone.txt"), encoding="utf-8")
+    assert line(import_config([tmp_path / "a.sh"]), "data_merge_path").kind == "unsupported"
 
 
 def test_validation_files(imported: Import) -> None:

@@ -22,7 +22,7 @@ def test_a_windows_path_in_double_quotes(path: str, tmp_path: Path) -> None:
     (problem,) = caught.value.problems
     assert problem.where == f"{file}, line 3" and path in problem.found and problem.cure == f"Write it in single quotes: '{path}'."
     file.write_text(f"[[directory]]\npath = '{path}'\n", encoding="utf-8")
-    assert import_config([file]).job["dataset"]["folders"][0]["folder"] == path
+    assert import_config([file]).job["dataset"]["sources"][0]["folder"] == path
 
 
 @pytest.mark.parametrize("path", [r"C:\new\users", r"C:\tools\new", r"C:\data\clips"])
@@ -127,12 +127,13 @@ def test_python_310_says_what_reads_toml(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("files", "kind"),
     [
-        (["a.mp4", "a.txt"], "video folder"),
-        (["videos.txt", "prompt.txt", "videos"], "lists"),
+        (["a.mp4", "a.txt"], "folder"),
+        (["videos.txt", "prompt.txt", "videos"], "list"),
         (["metadata.jsonl", "a.mp4"], "table"),
         (["00.tar"], "webdataset"),
-        (["train.parquet"], "hub dataset"),
-        (["prompts.txt", "a.mp4"], "video folder"),
+        (["train.parquet"], "hub"),
+        (["prompts.txt", "a.mp4"], "folder"),
+        (["videos", "captions"], "paired"),
     ],
 )
 def test_the_kind_of_a_dataset_is_seen_in_its_folder(files: list[str], kind: str, tmp_path: Path) -> None:
@@ -142,5 +143,5 @@ def test_the_kind_of_a_dataset_is_seen_in_its_folder(files: list[str], kind: str
 
 
 def test_the_kind_of_a_dataset_that_is_not_here() -> None:
-    assert kind_of("finetrainers/crush-smol") == "hub dataset"
-    assert {kind_of(path) for path in ("/data/clips", "./data/clips", r"C:\data\clips", "clips")} == {"video folder"}
+    assert kind_of("finetrainers/crush-smol") == "hub"
+    assert {kind_of(path) for path in ("/data/clips", "./data/clips", r"C:\data\clips", "clips")} == {"folder"}

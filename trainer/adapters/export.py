@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .lora import Lora
 
 
-PATHS = ("source", "folder", "file", "path", "videos", "captions", "continue_from", "image")  # settings that hold paths
+PATHS = ("source", "folder", "file", "path", "videos", "captions", "encoder", "continue_from", "image")  # settings that hold paths
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Exporter:
 
 def _triggers(job: TrainingJob) -> list[str]:
     """The job's trigger and those of its sources, each once."""
-    edits = [job.captions, *(edit for source in job.dataset.sources for edit in source.caption_edits)]
+    edits = [job.captions, *(edit for source in job.dataset.clip_sources for edit in source.caption_edits)]
     return list(dict.fromkeys(edit.prefix for edit in edits if edit.prefix))
 
 

@@ -11,7 +11,7 @@ from . import diffusion_pipe, fastvideo, finetrainers, musubi, onetrainer, sampl
 from .documents import Document, read
 from .result import Imported, Line, Report
 from .sources import note_missing
-from .table import table
+from .table import remaining, table
 
 
 class Importer(Protocol):
@@ -73,4 +73,4 @@ def _format(document: Document) -> str:
     return name
 
 
-__all__ = ["IMPORTERS", "Imported", "Importer", "Line", "import_config", "table"]
+__all__ = ["IMPORTERS", "Imported", "Importer", "Line", "import_config", "remaining", "table"]

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from .documents import Document
 from .result import Entry, Report
-from .rules import Rule, apply, ignore, off, once, refuse
+from .rules import Rule, apply, ignore, off, only, refuse
 from .sizes import add_buckets, shapes, tell, whole
-from .sources import add_source
+from .sources import EDIT, add_source
 
 _SHAPING = ("size_buckets", "resolutions", "frame_buckets", "enable_ar_bucket", "ar_buckets", "min_ar", "max_ar", "num_ar_buckets")
 
 DATASET: dict[str, Rule] = {
     "num_repeats": ignore("each directory has its own"),
     "directory.#.num_repeats": refuse("this directory has no path"),
-    "caption_prefix": once("captions.prefix"),
-    "directory.#.caption_prefix": once("captions.prefix"),
-    "*skip_empty_caption": refuse("clips without a caption are trained without one, and counted in the report"),
-    "*cache_shuffle_num": off("tags are not shuffled yet"),
-    "*cache_shuffle_delimiter": ignore("it belongs to cache_shuffle_num"),
-    "*shuffle_tags": off("tags are not shuffled yet"),
+    "*caption_prefix": refuse("no directory takes it"),
+    "*skip_empty_caption": off("no directory takes it"),
+    "*cache_shuffle_num": off("no directory takes it"),
+    "*cache_shuffle_delimiter": only([", ", ","], "tags are parted by commas here too", "tags are parted by commas"),
+    "*shuffle_tags": off("no directory takes it"),
     "*shuffle_metadata": ignore("the order of clips is drawn anew every epoch"),
     "directory.#.mask_path": refuse("masks are not supported yet"),
     "directory.#.default_mask_file": refuse("masks are not supported yet"),
     "directory.#.control_path": refuse("control videos are not supported yet"),
+}
+# What each directory may set for itself, else the file for all: a part of its source, and its value there or None.
+PARTS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "num_repeats": ("repeats", lambda value: value),
+    "caption_prefix": (f"{EDIT}prefix", lambda value: value or None),
+    "skip_empty_caption": (f"{EDIT}uncaptioned", lambda value: "skip" if value is True else None),
+    "shuffle_tags": (f"{EDIT}shuffle_tags", lambda value: True if value is True else None),
+    "cache_shuffle_num": (f"{EDIT}variants", whole),
 }
 
 
@@ -46,11 +54,20 @@ def _directories(document: Document, report: Report) -> None:
     directories = document.data.get("directory")
     for n in range(len(directories) if isinstance(directories, list) else 0):
         if path := entries.get(f"directory.{n}.path"):
-            repeats = entries.get(f"directory.{n}.num_repeats") or (entries.get("num_repeats") if n == 0 else None)
+            given: dict[str, Entry | None] = {"path": path}
             fixed: dict[str, Any] = {"subfolders": False}
-            if repeats is None and "num_repeats" in entries:
-                fixed["repeats"] = entries["num_repeats"].value
-            add_source(report, "video folder", {"path": path, "repeats": repeats}, fixed)
+            for name, (part, meant) in PARTS.items():
+                own, shared = entries.get(f"directory.{n}.{name}"), entries.get(name)
+                entry = own or shared
+                if entry is None or (value := meant(entry.value)) is None:
+                    continue
+                if entry is own or not report.answered(entry):
+                    given[part] = replace(entry, value=value)
+                else:
+                    fixed[part] = value
+                if name == "cache_shuffle_num":
+                    fixed[f"{EDIT}shuffle_tags"] = True
+            add_source(report, "folder", given, fixed)
 
 
 def _shape(document: Document, report: Report) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from . import sample_prompts
@@ -132,12 +133,15 @@ def recognises(document: Document) -> bool:
 def convert(documents: Sequence[Document], report: Report) -> list[Document]:
     """Fills the report from command lines, and from the validation file that they name if it is here."""
     validation: list[Document] = []
-    for document in documents:
+    from_clips = False
+    for document in sorted(documents, key=lambda document: "data_path" in document.data):
         entries = {entry.key.removeprefix("preprocess."): entry for entry in document.entries()}
         for name in ("model_path", "pretrained_model_name_or_path"):
             if name in entries:
                 _family(report, entries[name])
-        _source(report, entries)
+        from_clips |= _clips(report, document, entries)
+        if entry := entries.get("data_path"):
+            _parquet(report, entry, from_clips)
         _bucket(report, entries)
         if entry := entries.get("validation_dataset_file"):
             validation += follow(report, document, entry, sample_prompts.recognises)
@@ -156,15 +160,42 @@ def _family(report: Report, entry: Entry) -> None:
     report.family = report.family or found
 
 
-def _source(report: Report, entries: dict[str, Entry]) -> None:
+def _clips(report: Report, document: Document, entries: dict[str, Entry]) -> bool:
+    """The source of preprocessing; whether there is one."""
     if path := entries.get("dataset_path"):
         kind = entries.get("dataset_type")
-        hub = kind is not None and kind.value == "hf"
-        add_source(report, "hub dataset" if hub else "caption json", {"path": path, "type": kind})
+        add_source(report, "hub" if kind is not None and kind.value == "hf" else "caption_json", {"path": path})
+        if kind is not None:
+            report.mapped(kind, "dataset.sources", report.value("dataset.sources")[-1]["kind"])
     if path := entries.get("data_merge_path"):
-        add_source(report, "caption json", {"path": path})
-    if path := entries.get("data_path"):
-        add_source(report, "parquet", {"path": path})
+        _merged(report, document, path)
+    return path is not None or "dataset_path" in entries
+
+
+def _merged(report: Report, document: Document, entry: Entry) -> None:
+    """A text file with a folder of clips and a caption JSON on each line, with a comma between them."""
+    path = document.beside(str(entry.value))
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path else []
+    pairs = [line.split(",") for line in lines if line.strip()]
+    if not pairs or any(len(pair) < 2 for pair in pairs):
+        report.unsupported(entry, "this file is not here or not of lines like videos,videos2caption.json; set dataset.sources")
+        return
+    for _, captions, *_ in pairs:
+        add_source(report, "caption_json", {}, {"path": captions.strip()})
+    why = "clips are found beside each caption JSON, or in the folder videos there"
+    report.mapped(entry, "dataset.sources", [captions.strip() for _, captions, *_ in pairs], why)
+
+
+def _parquet(report: Report, entry: Entry, encoded: bool) -> None:
+    """Folders of Parquet with their repeats: dirA:2,dirB:1. They are not needed where their clips are given too."""
+    if encoded:
+        report.ignored(entry, "the clips themselves are given too, and are encoded as they are needed")
+        return
+    folders = [re.fullmatch(r"(.+?)(?::(\d+))?", part.strip()) for part in str(entry.value).split(",") if part.strip()]
+    for found in filter(None, folders):
+        add_source(report, "parquet", {}, {"path": found[1], "repeats": found[2] or 1})
+    told = [f"{found[1]} × {found[2] or 1}" for found in folders if found]
+    report.mapped(entry, "dataset.sources", ", ".join(told), "the model that encoded them can be declared: encoder")
 
 
 def _bucket(report: Report, entries: dict[str, Entry]) -> None:

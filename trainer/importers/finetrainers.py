@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ..job import Bucket
@@ -12,7 +14,7 @@ from .finetrainers_rules import DATASETS, RULES
 from .result import Entry, Report
 from .rules import apply, as_number, family, follow, to
 from .sizes import add_buckets, as_bucket, sample_size, tell, tell_sample, whole
-from .sources import add_source, kind_of
+from .sources import EDIT, add_source, kind_of
 
 NAME = "finetrainers"
 
@@ -75,17 +77,17 @@ def _data_root(report: Report, entries: dict[str, Entry]) -> None:
     """The source of the first generation: a folder with lists of videos and prompts, a table, or a hub dataset."""
     root, table = entries.get("data_root"), entries.get("dataset_file")
     videos, captions = entries.get("video_column"), entries.get("caption_column")
-    if root is None and table is None:
-        return
-    given = {"path": root or table, "videos": videos, "captions": captions}
-    if root and table:
-        given["table"] = table
+    columns = {"video_column": videos, "caption_column": captions}
     if table:
-        add_source(report, "table", given)
-    elif any(str(entry.value).endswith(".txt") for entry in (videos, captions) if entry):
-        add_source(report, "lists", given)
-    else:
-        add_source(report, kind_of(str(root.value)) if root else "table", given)
+        add_source(report, "table", {"path": table, **columns})
+        if root and Path(str(table.value)).parent == Path(str(root.value)):
+            report.ignored(root, "clips are named relative to the table, which lies there")
+        elif root:
+            report.unsupported(root, "clips are named relative to the table's own folder: put it there")
+    elif root and any(str(entry.value).endswith(".txt") for entry in (videos, captions) if entry):
+        add_source(report, "list", {"path": root, "videos": videos, "captions": captions})
+    elif root:
+        add_source(report, kind_of(str(root.value)), {"path": root, **columns})
 
 
 def _count_steps(report: Report, entries: dict[str, Entry]) -> None:
@@ -137,17 +139,31 @@ def _datasets(document: Document, report: Report) -> None:
     count = len(document.data["datasets"])
     for n in range(count):
         root, table = entries.get(f"datasets.{n}.data_root"), entries.get(f"datasets.{n}.dataset_file")
-        kind = entries.get(f"datasets.{n}.dataset_type")
-        if kind and kind.value == "image":
-            add_source(report, "images", {"path": root or table})
-        elif table:
-            add_source(report, "table", {"path": table})
-        elif root:
-            add_source(report, kind_of(str(root.value)), {"path": root})
-        if entry := entries.get(f"datasets.{n}.video_resolution_buckets"):
-            sizes = [tuple(map(whole, size)) for size in _words(entry) if isinstance(size, list) and len(size) == 3]
-            good = [(f, h, w) for f, h, w in sizes if f and h and w]
-            if len(good) == len(_words(entry)):
-                _buckets(report, entry, good, "all datasets share the buckets" if count > 1 else "")
-            else:
-                report.unsupported(entry, "a bucket is [frames, height, width]")
+        given = {"path": table or root, f"{EDIT}prefix": entries.get(f"datasets.{n}.id_token")}
+        given[f"{EDIT}remove_openings"] = entries.get(f"datasets.{n}.remove_common_llm_caption_prefixes")
+        given |= _columns(entries, f"datasets.{n}.rename_columns.")
+        if table or root:
+            kind = "table" if table else kind_of(str(root.value) if root else "")
+            images = f"datasets.{n}.image_resolution_buckets" in entries and kind == "folder"
+            add_source(report, kind, given, {"images": True} if images else {})
+        _sizes(report, entries.get(f"datasets.{n}.video_resolution_buckets"), 3, count)
+        _sizes(report, entries.get(f"datasets.{n}.image_resolution_buckets"), 2, count)
+
+
+def _columns(entries: dict[str, Entry], place: str) -> dict[str, Entry | None]:
+    """The columns that are renamed to what finetrainers reads, as columns of a table."""
+    wanted = {"caption": "caption_column", "video": "video_column", "image": "video_column", "file_name": "video_column"}
+    renamed = [entry for key, entry in entries.items() if key.startswith(place) and str(entry.value) in wanted]
+    return {wanted[str(entry.value)]: replace(entry, value=entry.key.removeprefix(place)) for entry in renamed}
+
+
+def _sizes(report: Report, entry: Entry | None, length: int, datasets: int) -> None:
+    """The buckets of one dataset: [frames, height, width], or [height, width] of images."""
+    if entry is None:
+        return
+    sizes = [[1, *map(whole, size)][-3:] for size in _words(entry) if isinstance(size, list) and len(size) == length]
+    good = [(f, h, w) for f, h, w in sizes if f and h and w]
+    if len(good) == len(_words(entry)):
+        _buckets(report, entry, good, "all datasets share the buckets" if datasets > 1 else "")
+    else:
+        report.unsupported(entry, "a bucket is [frames, height, width], that of images [height, width]")

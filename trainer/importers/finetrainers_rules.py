@@ -30,7 +30,7 @@ RULES: dict[str, Rule] = {
     "caption_dropout_p": to("captions.dropout"),
     "caption_dropout_technique": only(["empty"], "dropped captions are empty here too", "dropped captions are empty"),
     "id_token": once("captions.prefix"),
-    "*remove_common_llm_caption_prefixes": off("captions are not rewritten yet"),
+    "*remove_common_llm_caption_prefixes": to("captions.remove_openings"),
     "video_reshape_mode": ignore("frames are scaled to cover their bucket and cropped at the centre, never distorted"),
     "image_resolution_buckets": refuse("images are not trained on"),
     "precompute_conditions": ignore("clips and captions are always encoded once, before training"),
@@ -105,14 +105,13 @@ RULES: dict[str, Rule] = {
 }
 
 DATASETS: dict[str, Rule] = {
-    "datasets.#.dataset_type": only(["video"], "clips are what is trained on", "only videos are trained on"),
-    "datasets.#.id_token": once("captions.prefix"),
-    "datasets.#.image_resolution_buckets": refuse("images are not trained on"),
+    "datasets.#.dataset_type": ignore("videos and images are told by their files"),
+    "datasets.#.id_token": refuse("this dataset has no data_root"),
     "datasets.#.reshape_mode": RULES["video_reshape_mode"],
-    "datasets.#.remove_common_llm_caption_prefixes": RULES["*remove_common_llm_caption_prefixes"],
+    "datasets.#.remove_common_llm_caption_prefixes": refuse("this dataset has no data_root"),
     "datasets.#.caption_options.*": refuse("captions are taken as they are"),
     "datasets.#.caption_options": refuse("captions are taken as they are"),
-    "datasets.#.rename_columns.*": refuse("columns cannot be renamed yet"),
+    "datasets.#.rename_columns.*": ignore("columns that are not needed are not read"),
     "datasets.#.drop_columns": ignore("columns that are not needed are not read"),
     "datasets.#.*data_root": refuse("this dataset was given in two ways"),
 }

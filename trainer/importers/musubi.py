@@ -79,15 +79,16 @@ def _source(document: Document, report: Report, n: int) -> None:
         else:
             repeats = general
     if path := own.get("video_directory"):
-        add_source(report, "video folder", {"path": path, "repeats": repeats}, {"subfolders": False, **fixed})
-    elif path := own.get("video_jsonl_file"):
-        add_source(report, "table", {"path": path, "repeats": own.get("num_repeats")})
-    elif path := own.get("image_directory") or own.get("image_jsonl_file"):
-        add_source(report, "images", {"path": path, "repeats": own.get("num_repeats")})
+        add_source(report, "folder", {"path": path, "repeats": repeats}, {"subfolders": False, **fixed})
+    elif path := own.get("image_directory"):
+        add_source(report, "folder", {"path": path, "repeats": repeats}, {"subfolders": False, "images": True, **fixed})
+    elif path := own.get("video_jsonl_file") or own.get("image_jsonl_file"):
+        column = "video_path" if "video_jsonl_file" in own else "image_path"
+        add_source(report, "table", {"path": path, "repeats": repeats}, {"video_column": column, **fixed})
 
 
 def _shape(document: Document, report: Report) -> None:
-    """Buckets of all video datasets together: target_frames × resolution, each from the dataset or from [general]."""
+    """Buckets of all datasets together: target_frames × resolution, each from the dataset or from [general]; images have one frame."""
     entries = {entry.key: entry for entry in document.entries()}
     told: list[Entry] = []
     count = len(document.data["datasets"])
@@ -96,17 +97,18 @@ def _shape(document: Document, report: Report) -> None:
         frames = entries.get(f"datasets.{n}.target_frames") or entries.get("general.target_frames")
         resolution = entries.get(f"datasets.{n}.resolution") or entries.get("general.resolution")
         images = f"datasets.{n}.image_directory" in entries or f"datasets.{n}.image_jsonl_file" in entries
-        counts = [number for number in map(whole, _list(frames)) if number]
+        counts = [1] if images else [number for number in map(whole, _list(frames)) if number]
         side = _side(resolution)
-        if counts and side and not images:
+        if counts and side:
             add_buckets(report, [(number, *side) for number in counts])
         for entry in (frames, resolution):
             if entry is None or entry in told or (not entry.key.startswith("datasets") and n + 1 < count and not (counts and side)):
                 continue
             told.append(entry)
-            if images or not (counts and side):
-                absent = "images are not trained on" if images else "a bucket needs target_frames and resolution; set dataset.buckets"
-                report.unsupported(entry, absent)
+            if not (counts and side):
+                report.unsupported(entry, "a bucket needs target_frames and resolution; set dataset.buckets")
+            elif images and entry is frames:
+                report.ignored(entry, "images have one frame")
             elif entry is frames:
                 each = "a clip takes the longest it fills, not each" if len(counts) > 1 else ""
                 tell(report, entry, [(number, None, None) for number in counts], "; ".join(filter(None, (each, why))))

@@ -6,14 +6,15 @@ from .documents import Document
 from .result import Entry, Report
 from .rules import Rule, ignore, off, once, only, refuse
 from .sample_prompts import add_prompt
-from .sources import add_source
+from .sources import EDIT, add_source
+
+SOURCE = {"path": "path", "repeats": "repeats", "include_subdirectories": "subfolders", "loss_weight": "weight"}  # parts of a source
 
 CONCEPTS: dict[str, Rule] = {
     "concepts.#.name": ignore("a folder needs no name"),
     "concepts.#.seed": ignore("all draws come from schedule.seed"),
     "concepts.#.enabled": ignore("it is trained on"),
     "concepts.#.type": only(["STANDARD", "GENERAL"], "clips are what is trained on", "only plain concepts are trained on"),
-    "concepts.#.loss_weight": only([1], "all clips weigh alike", "clips are weighed by their repeats"),
     "concepts.#.balancing": only(["REPEATS"], "repeats weigh folders here too", "repeats weigh folders"),
     "concepts.#.balancing_strategy": only(["REPEATS"], "repeats weigh folders here too", "repeats weigh folders"),
     "concepts.#.*_variations": only([1], "one, as here", "clips and captions are encoded once"),
@@ -60,10 +61,10 @@ def add_concepts(report: Report, entries: dict[str, Entry], place: str) -> None:
             for entry in row.values():
                 report.ignored(entry, "this concept is disabled")
             continue
-        add_source(
-            report, "video folder", {"path": row["path"], "repeats": row.get("repeats"), "subfolders": row.get("include_subdirectories")},
-            {} if "include_subdirectories" in row else {"subfolders": False},
-        )  # fmt: skip
+        given = {part: row.get(name) for name, part in SOURCE.items()}
+        if (shuffled := row.get("text.enable_tag_shuffling")) and shuffled.value is True:
+            given |= {f"{EDIT}shuffle_tags": shuffled, f"{EDIT}keep_tags": row.get("text.keep_tags_count")}
+        add_source(report, "folder", given, {} if "include_subdirectories" in row else {"subfolders": False})
 
 
 def add_samples(report: Report, entries: dict[str, Entry], place: str) -> None:

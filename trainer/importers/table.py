@@ -30,6 +30,12 @@ def table(imported: Imported) -> str:
     return "\n\n".join(parts)
 
 
+def remaining(imported: Imported, but: Sequence[str]) -> str:
+    """The job's settings outside the parts in `but`, one a line."""
+    parts = ((part, settings) for part, settings in imported.job.items() if part not in but)
+    return "\n".join(f"  {part}.{name} = {value}" for part, settings in parts for name, value in settings.items())
+
+
 def _alike(lines: Sequence[Line]) -> list[list[Line]]:
     groups: dict[tuple[str, str, str], list[Line]] = {}
     for line in lines:

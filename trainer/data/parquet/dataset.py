@@ -99,6 +99,6 @@ class ParquetDataset:
     def fingerprint(self) -> str:
         """Hash over what is trained on, in order: latents, captions, their embeddings, repeats, and the empty caption's."""
         blank = self.captions[""].row.text if "" in self.captions else self.texts.key("") if self.texts else "zeros"
-        return key_of(
-            items=[[item.key, item.caption, self.captions[item.caption].row.text, item.repeats] for item in self.items], empty=blank
-        )
+        texts = {caption: [caption, found.row.text] for caption, found in self.captions.items()}
+        items = [[item.key, [texts[caption] for caption in item.captions], item.repeats, item.weight] for item in self.items]
+        return key_of(items=items, empty=blank)

@@ -16,8 +16,10 @@ from .write import write_samples
 if TYPE_CHECKING:
     from torch import Tensor
 
+ExportKind = Literal["t2v", "text_only"]
 
-def export_dataset(dataset: TrainingData, out: Path, log: EventLog, kind: Literal["t2v", "text_only"] = "t2v") -> list[Path]:
+
+def export_dataset(dataset: TrainingData, out: Path, log: EventLog, kind: ExportKind = "t2v") -> list[Path]:
     """Writes a dataset's latents, not normalised, and texts as FastVideo's trainer reads them; the files.
 
     Every window is a sample of its own, named clip#window; "text_only" writes each caption once. Running again goes on
@@ -26,6 +28,8 @@ def export_dataset(dataset: TrainingData, out: Path, log: EventLog, kind: Litera
     log.emit(Phase("export", "Writing Parquet"))
     if kind == "t2v" and any(item.repeats > 1 for item in dataset.items):
         log.notice("Repeats are not written: every clip is one row. FastVideo repeats whole folders (folder:2).", str(out), "info")
+    if kind == "t2v" and (several := sum(len(item.captions) > 1 for item in dataset.items)):
+        log.notice(f"{several} clips have several captions; a row holds one, which is the first.", str(out), "info")
     samples = _Clips(dataset) if kind == "t2v" else _Texts(dataset)
     source = key_of(dataset=dataset.fingerprint, names=samples.names, fps=dataset.report.target_fps)
     return write_samples(samples, kind, out, source, log.progress(len(samples), "samples written"))
@@ -45,7 +49,7 @@ class _Clips:
     def __getitem__(self, index: int) -> Sample:
         (item, window), name, fps = self._places[index], self.names[index], self._dataset.report.target_fps
         return Sample(
-            id=name, file_name=name, caption=item.caption, text_embedding=_embedding(self._dataset, item.caption),
+            id=name, file_name=name, caption=item.captions[0], text_embedding=_embedding(self._dataset, item.captions[0]),
             vae_latent=self._dataset.latents(item, window)["latents"], media_type="video" if item.size.frames > 1 else "image",
             width=item.size.width, height=item.size.height, duration_sec=item.size.frames / fps, fps=fps,
         )  # fmt: skip
@@ -56,7 +60,7 @@ class _Texts:
 
     def __init__(self, dataset: TrainingData) -> None:
         self._dataset = dataset
-        self._captions = list(dict.fromkeys(item.caption for item in dataset.items))
+        self._captions = list(dict.fromkeys(caption for item in dataset.items for caption in item.captions))
         self.names = [f"text_{number}" for number in range(len(self._captions))]
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ from ...errors import UserError, fail
 from ...job import Bucket
 from ..clips import VAE_PARTS
 from ..content import ContentIndex, component_identity
-from ..sources.folder import folder_path
+from ..sources.paths import folder_path
 from ..texts import TEXT_PARTS
 from .scan import Row
 
@@ -65,10 +65,10 @@ def misfit(row: Row, spec: FamilySpec) -> str:
     return ""
 
 
-def encoder_doubt(encoder: str, family: ModelFamily, index: ContentIndex, check: Callable[[], None]) -> str:
+def encoder_doubt(encoder: str, family: ModelFamily, index: ContentIndex, check: Callable[[], None], where: str) -> str:
     """What is unsure about the declared encoder, a model folder or hub id; empty if it is this model.
 
-    Raises UserError if it is a model whose latents or texts this one cannot use.
+    Raises UserError, of the setting `where`, if it is a model whose latents or texts this one cannot use.
     """
     if not encoder.strip():
         return "It is not declared which model's VAE and text encoder made these files; they are taken for this model's."
@@ -77,7 +77,7 @@ def encoder_doubt(encoder: str, family: ModelFamily, index: ContentIndex, check:
         return "" if _names(encoder, family) else f"'{encoder}' is no folder here: whether its encoders are this model's cannot be checked."
     if folder.resolve() == family.folder.resolve():
         return ""
-    _require_alike(encoder, family)
+    _require_alike(encoder, family, where)
     parts = (*VAE_PARTS, *TEXT_PARTS)
     differing = [
         part
@@ -96,7 +96,7 @@ def _names(encoder: str, family: ModelFamily) -> bool:
     return name.rpartition("/")[2] == parts[-1] or f"models--{name.replace('/', '--')}" in parts
 
 
-def _require_alike(encoder: str, family: ModelFamily) -> None:
+def _require_alike(encoder: str, family: ModelFamily, where: str) -> None:
     from ...models import open_model
 
     try:
@@ -106,7 +106,7 @@ def _require_alike(encoder: str, family: ModelFamily) -> None:
     for name in ("family", "latent_channels", "latent_stride", "text_width"):
         if getattr(made, name) != getattr(used, name):
             found = f"'{encoder}' is of {name.replace('_', ' ')} {getattr(made, name)}, and the model to train of {getattr(used, name)}."
-            raise fail("encoder", found, "Encode the clips with the model that is to be trained.")
+            raise fail(where, found, "Encode the clips with the model that is to be trained.")
 
 
 def likeness(first: Tensor, second: Tensor) -> float:

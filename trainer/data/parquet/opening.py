@@ -7,14 +7,17 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...caption_settings import CaptionSettings
 from ...errors import Problem, UserError, fail
 from ...events import EventLog, Phase
 from ...packages import require
+from ...settings import changed_settings
+from ...source_settings import ParquetFolder
 from ..cache import TensorCache
 from ..content import ContentIndex
 from ..dataset import Item, commonest_size
-from ..report import ClipReport, DatasetReport
-from ..sources.folder import folder_path
+from ..report import CaptionStatistics, ClipReport, DatasetReport
+from ..sources.paths import folder_path
 from ..sources.record import ClipRecord
 from ..texts import TextCache
 from .dataset import Found, ParquetDataset, state_of
@@ -23,65 +26,67 @@ from .read import Findings, Skipped, parquet_files
 from .scan import scan_file
 
 if TYPE_CHECKING:
-    from ...models.base import ModelFamily
+    from ...models.base import FamilySpec, ModelFamily
     from ..encoders import Encoders
 
 _NOTICES = 20  # rows named one by one in notices; the report names all
+UNCAPTIONED = "has no caption, and such clips are to be skipped"
 _DEAR = 256 << 20  # bytes decoded to read one example
 _CURE = "Write these rows anew with the model that is trained, or take the file out of the folder."
 SCANS = "parquet"  # the cache's folder of what files hold
 
 
 def open_parquet(
-    folder: str, family: ModelFamily, cache: Path, encoders: Encoders | None, log: EventLog,
-    *, encoder: str = "", repeats: int = 1, prefix: str = "",
+    source: ParquetFolder, family: ModelFamily, cache: Path, encoders: Encoders | None, log: EventLog,
+    *, captions: CaptionSettings | None = None, where: str = "dataset.sources.0",
 ) -> ParquetDataset:  # fmt: skip
     """The rows of a folder's files (or of one file) that this model can be trained on; the others are reported.
 
-    `encoder` declares the model whose VAE and text encoder made the files: its folder or hub id. `encoders` encodes the
-    empty caption and prompts; None, or a model folder without text encoder, makes the empty caption zeros as FastVideo
-    does. `prefix` cannot be put before texts that are already encoded, and is told so. The files are read whole once;
-    `cache` remembers what they hold. Raises UserError if no row can be used, Interrupted on cancel.
+    `encoders` encodes the empty caption and prompts; None, or a model folder without text encoder, makes the empty caption
+    zeros as FastVideo does. Texts are encoded already: what `captions` would do to them is told as not done. The files are
+    read whole once; `cache` remembers what they hold. Raises UserError, of settings of `where`, if no row can be used,
+    Interrupted on cancel.
     """
-    require("pyarrow")
-    if not folder.strip():
-        raise fail("folder", "is empty.", "Give the folder that holds the Parquet files.")
-    if not family.spec.text_width:
-        raise fail(folder, "holds one embedding per caption, and this model needs several.", "Train it on the clips themselves.")
-    store = TensorCache(cache, ContentIndex(cache / "index.json"))
-    opening = _Opening(family, store, log)
-    rows = opening.rows(folder_path(folder).absolute())
-    if doubt := encoder_doubt(encoder, family, store.index, log.check):
-        opening.notice(doubt, "encoder")
-    if prefix:
-        opening.notice(f"'{prefix}' is not put before the captions: Parquet files hold them already encoded.", "captions.prefix")
-    items = [
-        Item(
-            found.row.file_name or found.row.id, found.path, found.row.caption, clip_size(latent_axes(found.row.latent_shape), family.spec),
-            1, repeats, found.row.latent,
-        )
-        for found in rows
-    ]  # fmt: skip
-    captions: dict[str, Found] = {}
-    for found in rows:
-        captions.setdefault(found.row.caption, found)
-    if other := sum(captions[found.row.caption].row.text != found.row.text for found in rows):
-        opening.notice(f"{other} rows have the caption of another row but another embedding; the first row's is used for both.")
-    texts = opening.texts(encoders, captions)
-    store.index.save()
     import torch
 
+    require("pyarrow")
+    if not source.folder.strip():
+        raise fail(f"{where}.folder", "is empty.", "Give the folder that holds the Parquet files.")
+    if not family.spec.text_width:
+        raise fail(source.folder, "holds one embedding per caption, and this model needs several.", "Train it on the clips themselves.")
+    captions = captions or CaptionSettings()
+    store = TensorCache(cache, ContentIndex(cache / "index.json"))
+    opening = _Opening(family, store, log, f"{where}.encoder")
+    rows = opening.rows(folder_path(source.folder).absolute(), captions.uncaptioned == "skip")
+    if doubt := encoder_doubt(source.encoder, family, store.index, log.check, f"{where}.encoder"):
+        opening.notice(doubt, f"{where}.encoder")
+    for name in changed_settings(captions, but=("dropout", "uncaptioned")):
+        opening.notice("is not applied: Parquet files hold their captions already encoded.", f"captions.{name}")
+    texts: dict[str, Found] = {}
+    for found in rows:
+        texts.setdefault(found.row.caption, found)
+    if other := sum(texts[found.row.caption].row.text != found.row.text for found in rows):
+        opening.notice(f"{other} rows have the caption of another row but another embedding; the first row's is used for both.")
+    encoding = opening.texts(encoders, texts)
+    store.index.save()
+    items = tuple(_item(found, source, family.spec) for found in rows)
+    opening.report.texts = CaptionStatistics.of([item.captions for item in items])
     blank = torch.zeros(family.spec.text_length, family.spec.text_width)
-    return ParquetDataset(
-        tuple(items), commonest_size(items), opening.report, {found.row.latent: found for found in rows}, captions, texts, blank
-    )
+    latents = {found.row.latent: found for found in rows}
+    return ParquetDataset(items, commonest_size(items), opening.report, latents, texts, encoding, blank)
+
+
+def _item(found: Found, source: ParquetFolder, spec: FamilySpec) -> Item:
+    row = found.row
+    size = clip_size(latent_axes(row.latent_shape), spec)
+    return Item(row.file_name or row.id, found.path, (row.caption,), size, 1, source.repeats, row.latent, source.weight)
 
 
 class _Opening:
     """Reads and checks the files of one dataset, and tells what is found."""
 
-    def __init__(self, family: ModelFamily, store: TensorCache, log: EventLog) -> None:
-        self.family, self.store, self.log = family, store, log
+    def __init__(self, family: ModelFamily, store: TensorCache, log: EventLog, encoder: str) -> None:
+        self.family, self.store, self.log, self._encoder = family, store, log, encoder
         self.report = DatasetReport(family.spec.fps)
 
     def notice(self, text: str, where: str = "") -> None:
@@ -89,8 +94,8 @@ class _Opening:
         self.report.notices.append(f"{where}: {text}" if where else text)
         self.log.notice(text, where)
 
-    def rows(self, root: Path) -> list[Found]:
-        """All usable rows in order; raises UserError with the reasons if there is none."""
+    def rows(self, root: Path, captioned: bool) -> list[Found]:
+        """All usable rows in order, only those with a caption if wanted; raises UserError with the reasons if there is none."""
         files = parquet_files(root)
         self.report.seen = {".parquet": len(files)}
         self.log.emit(Phase("prepare", "Reading Parquet"))
@@ -102,7 +107,7 @@ class _Opening:
             findings.dtypes.update(scan.dtypes)
             state = state_of(path) if scan.rows else (0, 0)
             for row in scan.rows:
-                if reason := misfit(row, self.family.spec):
+                if reason := misfit(row, self.family.spec) or (UNCAPTIONED if captioned and not row.caption else ""):
                     findings.skipped.append(Skipped(path, f"row {row.place.number}", reason))
                     continue
                 rows.append(Found(path, state, row))
@@ -154,7 +159,7 @@ class _Opening:
             theirs = captions[probe].read("text_embedding", text_axes)
             if (alike := likeness(theirs, texts.read(probe)["text"])) < LEAST_LIKENESS:
                 text = f"This model's text encoder gives '{probe[:80]}' another embedding than the file holds (likeness {alike:.2f} of 1)."
-                self.notice(f"{text} Samples and the empty caption come from this model's: check the declared encoder.", "encoder")
+                self.notice(f"{text} Samples and the empty caption come from this model's: check the declared encoder.", self._encoder)
         return texts
 
 

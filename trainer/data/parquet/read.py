@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import fail
 from ...packages import require
 from ..content import nothing
+from ..sources.folder import files_below
 from ..sources.record import UnusableClip
 from .sample import STORED, Sample, from_row
 from .schema import Kind, kind_of, tensors
@@ -20,7 +20,7 @@ from .schema import Kind, kind_of, tensors
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-_NOT_TRAINED = ("validation_dataset", "map_style_cache")  # beside training_dataset; FastVideo's list of files
+_NOT_TRAINED = {"validation_dataset", "map_style_cache"}  # beside training_dataset; FastVideo's list of files
 _PIECE = 1 << 20  # bytes read at once
 
 
@@ -69,14 +69,11 @@ def parquet_files(root: Path) -> list[Path]:
         return [root]
     if not root.is_dir():
         raise fail(str(root), "does not exist.", "Give the folder that holds the Parquet files.")
-    found: list[Path] = []
-    visited = set[str]()
-    for folder, inner, names in os.walk(root, followlinks=True):
-        real = os.path.realpath(folder)
-        inner[:] = [] if real in visited else [name for name in inner if name not in _NOT_TRAINED and not name.startswith(".")]
-        if real not in visited:
-            found += [Path(folder, name) for name in names if name.lower().endswith(".parquet") and not name.startswith(".")]
-        visited.add(real)
+    found = [
+        path
+        for path in files_below(root)
+        if path.suffix.lower() == ".parquet" and not _NOT_TRAINED & set(path.relative_to(root).parent.parts)
+    ]
     if not found:
         raise fail(str(root), "holds no .parquet file.", "Give the folder that FastVideo's preprocessing or Save Parquet wrote.")
     return sorted(found, key=lambda path: (_by_value(path.relative_to(root)), str(path)))
@@ -144,6 +141,19 @@ def _rows(file: pq.ParquetFile, skip: Callable[[str, str], None]) -> Iterator[tu
                 yield Place(group, row, first + row), values
             row += 1
         first += count
+
+
+def foreign_columns(path: Path) -> str:
+    """The columns of a file that is of no kind that is known here, else nothing; raises UserError if it cannot be read."""
+    require("pyarrow")
+    import pyarrow as pa
+
+    try:
+        with opened(path) as file:
+            names = file.schema_arrow.names
+    except (OSError, pa.ArrowException) as error:
+        raise fail(str(path), f"cannot be read as Parquet: {_first_line(error)}.", "Make or download it again.") from None
+    return "" if kind_of(names) else ", ".join(names)
 
 
 def read_row(path: Path, place: Place, columns: Sequence[str]) -> dict[str, Any]:

@@ -84,16 +84,23 @@ def _is_whole(file: Path, kind: Kind, rows: int) -> bool:
         return False
 
 
+def require_own(out: Path) -> None:
+    """Raises UserError if the folder is there and holds anything but Parquet that was written here."""
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise fail(str(out), "is a file.", "Choose a new folder.")
+    if not (out / MARKER).is_file() and not all(MARKER in path.name for path in out.iterdir()):
+        raise fail(str(out), "is not empty.", "Choose a new folder: Parquet files are not mixed with anything else.")
+
+
 @contextmanager
 def _only_here(out: Path, about: dict[str, object], files: Sequence[Path]) -> Iterator[None]:
     """Holds the folder for this writing; raises UserError if it holds other content or another process writes to it."""
     from filelock import FileLock, Timeout
 
-    if out.exists() and not out.is_dir():
-        raise fail(str(out), "is a file.", "Choose a new folder.")
+    require_own(out)
     out.mkdir(parents=True, exist_ok=True)
-    if not (out / MARKER).is_file() and not all(MARKER in path.name for path in out.iterdir()):
-        raise fail(str(out), "is not empty.", "Choose a new folder: Parquet files are not mixed with anything else.")
     lock = FileLock(out / f"{MARKER}.lock")
     try:
         lock.acquire(timeout=0)

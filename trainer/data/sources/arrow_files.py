@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import fail
 from ...packages import require
 from ...source_settings import HubDataset
+from ..parquet.read import opened
 from .context import ScanContext
 from .paths import listed_path
 from .record import Listed, UnusableClip
@@ -34,7 +35,7 @@ def scan_rows(file: Path, root: Path, source: HubDataset, context: ScanContext) 
 
     archive = context.archive(file)
     try:
-        rows = _opened(file)
+        rows = _rows(file)
         columns = Columns(rows.schema.names, file, context)
         video = columns.video(source.video_column, VIDEO_COLUMNS)
         caption = columns.caption(source.caption_column, CAPTION_COLUMNS)
@@ -65,7 +66,7 @@ def _listed(number: int, clip: dict[str, Any], text: Any, archive: Archive, root
     return Listed(path, name, captions, told, fault)
 
 
-def _cells(rows: _Rows, video: str, caption: str | None, unpacked: bool) -> Iterator[tuple[dict[str, Any], Any]]:
+def _cells(rows: _Table, video: str, caption: str | None, unpacked: bool) -> Iterator[tuple[dict[str, Any], Any]]:
     """Clip and caption of each row; of clips that are all `unpacked` already, the bytes are left unread."""
     import pyarrow as pa
 
@@ -84,7 +85,7 @@ def _cells(rows: _Rows, video: str, caption: str | None, unpacked: bool) -> Iter
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _Table:
     """A table on disk."""
 
     schema: pa.Schema
@@ -92,19 +93,17 @@ class _Rows:
     batches: Callable[[list[str]], Iterator[pa.RecordBatch]]  # of some columns; others may come along
 
 
-def _opened(file: Path) -> _Rows:
+def _rows(file: Path) -> _Table:
     """A Parquet file, or an Arrow file in the stream form that `datasets` saves or in the file form."""
     import pyarrow as pa
 
     if file.suffix.lower() == ".parquet":
-        from pyarrow import parquet
-
-        table = parquet.ParquetFile(file)
-        return _Rows(table.schema_arrow, table.metadata.num_rows, lambda columns: table.iter_batches(_ROWS, columns=columns))
+        table = opened(file)
+        return _Table(table.schema_arrow, table.metadata.num_rows, lambda columns: table.iter_batches(_ROWS, columns=columns))
     try:
         stream = pa.ipc.open_stream(pa.memory_map(str(file)))
         schema, batches = stream.schema, list(stream)  # mapped, not read
     except pa.ArrowInvalid:
         reader = pa.ipc.open_file(pa.memory_map(str(file)))
         schema, batches = reader.schema, [reader.get_batch(number) for number in range(reader.num_record_batches)]
-    return _Rows(schema, sum(batch.num_rows for batch in batches), lambda columns: iter(batches))
+    return _Table(schema, sum(batch.num_rows for batch in batches), lambda columns: iter(batches))

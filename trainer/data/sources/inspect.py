@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ...errors import UserError
 from ...hub import HUB_ID
-from ...source_settings import CaptionJson, HubDataset, MetadataTable, PairedFolders, Source, VideoFolder, VideoList
+from ...source_settings import CaptionJson, HubDataset, MetadataTable, PairedFolders, ParquetFolder, Source, VideoFolder, VideoList
+from ..parquet.read import foreign_columns, parquet_files
 from .context import ScanContext
 from .folder import CLIP_EXTENSIONS, files_below
 from .paths import folder_path
@@ -20,11 +21,22 @@ def complaint(source: Source, cache: Path, may_download: bool) -> str:
     if isinstance(source, HubDataset) and may_download and HUB_ID.fullmatch(source.source.strip()):
         return ""
     try:
+        if isinstance(source, ParquetFolder):
+            return _parquet_complaint(source)
         if next(listed(source, ScanContext(downloads=downloads_below(cache))), None) is None:
             return f"'{source.location}' holds no video. Known endings: {', '.join(CLIP_EXTENSIONS)}."
     except UserError as error:
         return " ".join(f"{problem.found} {problem.cure}" for problem in error.problems)
     return ""
+
+
+def _parquet_complaint(source: ParquetFolder) -> str:
+    """What is wrong with Parquet files, by the first of them; raises UserError if there is none."""
+    if not source.folder.strip():
+        return "is empty. Give the folder that holds the Parquet files."
+    first = parquet_files(folder_path(source.folder))[0]
+    columns = foreign_columns(first)
+    return f"'{first}' is not FastVideo's: its columns are {columns}. Hub Dataset reads tables of videos and captions." if columns else ""
 
 
 def state(source: Source) -> list[tuple[str, int, int]]:

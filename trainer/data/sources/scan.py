@@ -1,4 +1,4 @@
-"""All sources of a dataset to one list of clips."""
+"""All sources of clips of a dataset to one list."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import Problem, UserError
-from ...source_settings import Source, SourceSettings
+from ...source_settings import ClipSettings, ClipSource, ParquetFolder, Source
 from ..content import nothing
 from .caption_json import scan_caption_json
 from .context import ScanContext
@@ -34,7 +34,7 @@ SCANNERS: dict[str, Callable[[Any, ScanContext], Iterator[Listed]]] = {  # by th
 
 
 def scan(sources: Sequence[Source], cache: Path | None = None, may_download: bool = False, check: Callable[[], None] = nothing) -> Scan:
-    """All clips of the sources, captions read; raises UserError for every source that cannot be read.
+    """All clips of the sources, captions read; Parquet holds none. Raises UserError for every source that cannot be read.
 
     A clip reached twice (a folder listed twice, or inside another) is taken once, by its first listing; one that the
     same source lists twice, or holds twice in archives, is taken once with the captions of both. Below `cache`
@@ -46,6 +46,8 @@ def scan(sources: Sequence[Source], cache: Path | None = None, may_download: boo
     problems: list[Problem] = []
     taken = _Taken()
     for number, source in enumerate(sources):
+        if isinstance(source, ParquetFolder):
+            continue
         context.where = f"dataset.sources.{number}"
         try:
             _take(source, context, taken)
@@ -56,7 +58,7 @@ def scan(sources: Sequence[Source], cache: Path | None = None, may_download: boo
     return context.scan
 
 
-def listed(source: Source, context: ScanContext) -> Iterator[Listed]:
+def listed(source: ClipSource, context: ScanContext) -> Iterator[Listed]:
     """Every clip of a source as its format gives it, a file that is not there with its fault."""
     for item in SCANNERS[source.kind](source, context):
         context.check()
@@ -86,7 +88,7 @@ class _Taken(set[str]):
         return os.path.normcase(f"{self._folders[path.parent]}{os.sep}{path.name}")
 
 
-def _take(source: Source, context: ScanContext, taken: _Taken) -> None:
+def _take(source: ClipSource, context: ScanContext, taken: _Taken) -> None:
     """Adds a source's clips to the scan, but none that is `taken` already; of one it lists twice it keeps all captions."""
     again, clips = 0, context.scan.clips
     own: dict[str, int] = {}  # where this source's clips stand in the scan
@@ -116,7 +118,7 @@ def _joined(first: ClipRecord, again: ClipRecord) -> ClipRecord:
     return replace(first, captions=tuple(captions), origin="file")
 
 
-def _record(item: Listed, source: SourceSettings) -> ClipRecord:
+def _record(item: Listed, source: ClipSettings) -> ClipRecord:
     """A clip's record; one without captions of its own gets its source's."""
     captions = tuple(caption for caption in item.captions if caption)
     fallback = one_line(source.caption)
