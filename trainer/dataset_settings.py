@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import field_validator
 
 from .caption_settings import CaptionEdit
-from .errors import Problem, UserError
+from .errors import Problem, UserError, fail
 from .frame_settings import FrameSampling
 from .settings import Settings, setting
 from .size_settings import ClipSizes

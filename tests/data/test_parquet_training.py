@@ -204,7 +204,9 @@ def test_save_parquet_encodes_what_is_missing_and_writes(model, clips, tmp_path)
     def save(out, **settings):
         heard = Hears()
         data = DatasetSettings(sources=[folder(clips, **settings)], buckets=[SIZE])
-        files = save_parquet(ModelSettings(source=str(model)), data, out, Places.under(tmp_path), ComputeSettings(device="cpu"), "t2v", heard)
+        files = save_parquet(
+            ModelSettings(source=str(model)), data, out, Places.under(tmp_path), ComputeSettings(device="cpu"), "t2v", heard
+        )
         return files, heard.notices
 
     (file,), notices = save(tmp_path / "out")
