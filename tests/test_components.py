@@ -42,4 +42,3 @@ def test_a_vae_without_them_is_an_error(family: ModelFamily, monkeypatch: pytest
     monkeypatch.setattr(type(family), "load_vae", lambda self: torch.nn.Identity())
     with pytest.raises(UserError, match=r"memory\.vae_tiling: this model's VAE has no tiling"):
         components(family, vae_tiling=True).vae()
-

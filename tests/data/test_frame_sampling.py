@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from tests.data.synthetic import FakeEncoders, Watcher, grey, index_of, write_clip
+from tests.data.footage import encode
+from tests.data.synthetic import FakeEncoders, FakeFamily, Watcher, grey, index_of, watched, write_clip
 from tests.data.test_prepare import Setup
 from trainer.data import clips
+from trainer.data.prepare import prepare_dataset
+from trainer.data.sampler import Sampler
 from trainer.errors import Interrupted, UserError
-from trainer.job import Bucket, WindowSettings
+from trainer.job import Bucket, CaptionSettings, DatasetSettings, VideoFolder, WindowSettings
 
 SIZE = [Bucket(frames=5, height=48, width=64)]
 
@@ -223,3 +226,24 @@ def test_duplicates_are_found_without_decoding_twice(setup: Setup, monkeypatch: 
     assert (again.duplicates, again.alike) == (report.duplicates, report.alike) and len(opened) == 3
     assert json.loads(json.dumps(report.as_dict()))["alike"] == report.alike
     assert any("look alike: a.mp4, again.mp4, copy.mp4" in line for line in report.lines())
+
+
+def test_pieces_begin_at_the_files_keyframes(setup: Setup) -> None:
+    options = {"g": "6", "keyint_min": "6", "sc_threshold": "0", "bf": "0", "crf": "4", "preset": "ultrafast"}
+    encode(setup.clips / "a.mp4", [grey(n) for n in range(20)], "libx264", "yuv420p", options=options)
+    setup.settings = {"buckets": SIZE, "frame_sample_strategy": "keyframe"}
+    setup.prepare()
+    assert [frames_of(encoded) for encoded in setup.family.encoded] == [list(range(n, n + 5)) for n in (0, 6, 12)]
+
+
+def test_still_images_are_trained_beside_windows(setup: Setup) -> None:
+    import cv2
+
+    setup.clip("a.mp4", 9)
+    cv2.imwrite(str(setup.clips / "still.png"), grey(3))
+    settings = DatasetSettings(sources=[VideoFolder(folder=str(setup.clips), images=True)], windows=WindowSettings(size=5, stride=2))
+    fake = FakeFamily(setup.model), setup.cache, FakeEncoders(), watched(setup.watcher)
+    dataset = prepare_dataset(settings, CaptionSettings(), *fake)
+    assert [(item.name, str(item.size), item.windows) for item in dataset.items] == [("a.mp4", "5x48x64", 3), ("still.png", "1x48x64", 1)]
+    plans = [Sampler(dataset, 2, 1, 0).plan(step) for step in (1, 2)]
+    assert all(len({example.item.size for example in batch}) == 1 for plan in plans for batch in plan.micro_batches)

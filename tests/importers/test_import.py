@@ -337,3 +337,41 @@ def test_values_out_of_range_are_left_to_the_jobs_check(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match=r"adapter\.rank: 4096"):
         TrainingJob.parse(import_config([tmp_path / "a.toml"]).job)
+
+
+def test_musubi_frame_extraction_and_no_upscale(tmp_path: Path) -> None:
+    text = "[general]\nbucket_no_upscale = true\n[[datasets]]\nvideo_directory = 'clips'\nframe_extraction = \"{}\"\nframe_stride = 4\n"
+    for extraction, kind in (
+        ("slide", "mapped"),
+        ("chunk", "mapped"),
+        ("head", "mapped"),
+        ("uniform", "unsupported"),
+        ("full", "unsupported"),
+    ):
+        (tmp_path / "a.toml").write_text(text.format(extraction), encoding="utf-8")
+        result = import_config([tmp_path / "a.toml"])
+        dataset = TrainingJob.parse(result.job).dataset
+        assert line(result, "datasets.0.frame_extraction").kind == kind
+        assert dataset.frame_sample_strategy == (extraction if kind == "mapped" else "head")
+        assert dataset.no_upscale and dataset.frame_stride == 4
+
+
+@pytest.mark.parametrize(("given", "expected"), [("True", "random"), ("False", "head")])
+def test_fastvideo_temporal_sample_is_a_random_start(tmp_path: Path, given: str, expected: str) -> None:
+    command = f"python -m fastvideo.pipelines.preprocess.v1_preprocess --data_merge_path m.txt --do_temporal_sample {given}"
+    (tmp_path / "a.sh").write_text(command, encoding="utf-8")
+    result = import_config([tmp_path / "a.sh"])
+    assert line(result, "do_temporal_sample").value == expected
+    assert result.job.get("dataset", {}).get("frame_sample_strategy", "head") == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [(True, "crop and reverse"), (False, "off"), ("crop", "crop"), ("crop and reverse", "crop and reverse")]
+)
+def test_onetrainer_temporal_augmentation(tmp_path: Path, given: object, expected: str) -> None:
+    (tmp_path / "a.json").write_text(
+        json.dumps({"model_type": "WAN_2_1", "video_config": {"temporal_augmentation": given}}), encoding="utf-8"
+    )
+    result = import_config([tmp_path / "a.json"])
+    assert line(result, "video_config.temporal_augmentation").value == expected
+    assert result.job.get("dataset", {}).get("temporal_augmentation", "off") == expected
