@@ -1,103 +1,74 @@
-"""Station 2, Dataset: where the clips come from and how they become training examples."""
+"""Station 2, Dataset: what is made of the clips before they are trained on."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from comfy_api.latest import io
 
-from ..trainer.data.sources.folder import CLIP_EXTENSIONS
-from ..trainer.job import DatasetSettings, VideoFolder, WindowSettings
-from ..trainer.packages import require
-from . import host, schema
-from .prompt_lines import complaint, parse_buckets
+from ..trainer.dataset_settings import combined
+from ..trainer.frame_settings import FrameSampling
+from ..trainer.job import CaptionEdit, DatasetSettings, WindowSettings
+from . import schema
+from .prompt_lines import complaint, parse_buckets, parse_list
 from .sockets import DatasetSocket
+from .sources import CATEGORY, dataset_output
 
-CATEGORY = "Video Trainer/2 Dataset"
-DEMO_FOLDER = "video_trainer_demo"
-
-
-def _append_input() -> io.Input:
-    return DatasetSocket.Input("dataset", "dataset", optional=True, tooltip="Clips to add these to: folders can be chained.")
+MOST_COMBINED = 16
+_LISTS = ("frame_buckets", "resolutions", "aspect_ratios")
 
 
-def _output() -> io.Output:
-    return DatasetSocket.Output("dataset_out", "dataset", tooltip="The clips, for Train Video Model or another dataset node.")
-
-
-def _with_folder(dataset: DatasetSettings | None, folder: VideoFolder) -> DatasetSettings:
-    dataset = dataset or DatasetSettings()
-    return dataset.model_copy(update={"folders": [*dataset.folders, folder]})
-
-
-class DemoClips(io.ComfyNode):
-    """Twelve captioned clips of a shape that the demo model has never seen."""
+class CombineDatasets(io.ComfyNode):
+    """Several datasets as one."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """No settings: only what to add the clips to."""
+        """As many dataset sockets as are linked, at least two."""
+        socket = DatasetSocket.Input("dataset", tooltip="Clips to train on.")
         return io.Schema(
-            node_id="VideoTrainerDemoClips",
-            display_name="Demo Clips",
+            node_id="VideoTrainerCombineDatasets",
+            display_name="Combine Datasets",
             category=CATEGORY,
-            description="Writes twelve small captioned clips into ComfyUI's input folder: a new shape, a zorp, to teach the demo model.",
-            search_aliases=["example dataset", "sample clips"],
-            inputs=[_append_input()],
-            outputs=[_output()],
-        )
+            description="Several datasets as one; repeats and loss weight of their sources say how much each counts.",
+            search_aliases=["merge datasets", "concatenate", "mix", "several folders"],
+            inputs=[
+                io.Autogrow.Input(
+                    "datasets", io.Autogrow.TemplatePrefix(socket, "dataset", min=2, max=MOST_COMBINED), display_name="datasets",
+                    tooltip="Two or more datasets; a free socket appears as the last one is linked.",
+                ),
+            ],
+            outputs=[dataset_output()],
+        )  # fmt: skip
 
     @classmethod
-    def fingerprint_inputs(cls, **_: Any) -> Any:
-        """Changes with the files in the folder."""
-        return _state(host.input_folder(DEMO_FOLDER), True)
-
-    @classmethod
-    def execute(cls, dataset: DatasetSettings | None = None) -> io.NodeOutput:
-        """Writes the clips unless they are there."""
-        require()
-        folder = host.input_folder(DEMO_FOLDER)
-        if not any(_videos(folder, True)):
-            from ..trainer.demo.clips import write_demo_clips
-
-            write_demo_clips(folder)
-        return io.NodeOutput(_with_folder(dataset, VideoFolder(folder=str(folder))))
+    def execute(cls, datasets: io.Autogrow.Type) -> io.NodeOutput:
+        """Puts the sources one after the other."""
+        return io.NodeOutput(combined(list(datasets.values())))
 
 
-class VideoFolderNode(io.ComfyNode):
-    """A folder of clips with sidecar captions."""
+class CaptionEditNode(io.ComfyNode):
+    """Edits captions on their way into training; no file is changed."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """The fields of `VideoFolder`."""
+        """The fields of `CaptionEdit`."""
         return io.Schema(
-            node_id="VideoTrainerVideoFolder",
-            display_name="Video Folder",
+            node_id="VideoTrainerCaptionEdit",
+            display_name="Caption Edit",
             category=CATEGORY,
-            description="Training clips from a folder, each captioned by a .txt file of the same name.",
-            search_aliases=["load video dataset", "clips", "training data", "captions"],
-            inputs=[*schema.inputs(VideoFolder, multiline=("caption",), required=("folder",)), _append_input()],
-            outputs=[_output()],
+            description="Trigger word, template, tag shuffling and more for the captions of a dataset. Caption files stay as they are.",
+            search_aliases=["trigger word", "id token", "prefix", "suffix", "shuffle tags", "caption template", "caption settings"],
+            inputs=[
+                DatasetSocket.Input("dataset", "dataset", tooltip="The clips whose captions are edited."),
+                *schema.inputs(CaptionEdit),
+            ],
+            outputs=[dataset_output()],
         )
 
     @classmethod
-    def validate_inputs(cls, folder: str = "", subfolders: bool = True) -> bool | str:
-        """Marks the node when the folder is missing or holds no video."""
-        if folder is None or subfolders is None:  # linked: known only when it runs
-            return True
-        return _problem(folder, subfolders) or True
-
-    @classmethod
-    def fingerprint_inputs(cls, folder: str = "", subfolders: bool = True, **_: Any) -> Any:
-        """Changes with the names, sizes and times of the files."""
-        return _state(host.input_folder(folder), subfolders)
-
-    @classmethod
-    def execute(cls, folder: str, dataset: DatasetSettings | None = None, **values: Any) -> io.NodeOutput:
-        """Adds the folder."""
-        return io.NodeOutput(_with_folder(dataset, schema.build(VideoFolder, {**values, "folder": str(host.input_folder(folder))})))
+    def execute(cls, dataset: DatasetSettings, **values: Any) -> io.NodeOutput:
+        """Adds the edit to every source linked so far."""
+        return io.NodeOutput(dataset.with_caption_edit(schema.build(CaptionEdit, values)))
 
 
 class FrameBuckets(io.ComfyNode):
@@ -105,13 +76,13 @@ class FrameBuckets(io.ComfyNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Sizes one per line, and the frame rate."""
+        """Sizes one per line, and the frame rate; areas, shapes and the crop folded away."""
         return io.Schema(
             node_id="VideoTrainerFrameBuckets",
             display_name="Frame Buckets",
             category=CATEGORY,
             description="Sets the clip sizes to train at. Without this node they are chosen from the clips.",
-            search_aliases=["resolution buckets", "frame count", "bucketing"],
+            search_aliases=["resolution buckets", "frame count", "bucketing", "aspect ratio", "crop", "resize"],
             inputs=[
                 DatasetSocket.Input("dataset", "dataset", tooltip="The clips to train on."),
                 io.String.Input(
@@ -119,19 +90,64 @@ class FrameBuckets(io.ComfyNode):
                     tooltip="One size per line: frames x height x width. A clip takes the longest that it fills, of the nearest shape.",
                 ),
                 *schema.inputs(DatasetSettings, only=("fps",)),
+                *(_list_input(name) for name in _LISTS),
+                *schema.inputs(DatasetSettings, only=("crop_position", "no_upscale")),
             ],
-            outputs=[_output()],
+            outputs=[dataset_output()],
         )  # fmt: skip
 
     @classmethod
-    def validate_inputs(cls, sizes: str = "") -> bool | str:
+    def validate_inputs(cls, sizes: str = "", frame_buckets: str = "", resolutions: str = "", aspect_ratios: str = "") -> bool | str:
         """Marks the node when a size cannot be read."""
-        return complaint(parse_buckets, sizes)
+        readable = complaint(parse_buckets, sizes)
+        if readable is not True:
+            return readable
+        lists = {"frame_buckets": frame_buckets, "resolutions": resolutions, "aspect_ratios": aspect_ratios}
+        return complaint(lambda _: cls._settings(sizes, lists), sizes)
 
     @classmethod
-    def execute(cls, dataset: DatasetSettings, sizes: str, fps: float = 0.0) -> io.NodeOutput:
+    def execute(cls, dataset: DatasetSettings, sizes: str, **values: Any) -> io.NodeOutput:
         """Replaces sizes and frame rate."""
-        return io.NodeOutput(dataset.model_copy(update={"buckets": parse_buckets(sizes), "fps": fps}))
+        made = cls._settings(sizes, values)
+        changed = ("buckets", "fps", *_LISTS, "crop_position", "no_upscale")
+        return io.NodeOutput(dataset.model_copy(update={name: getattr(made, name) for name in changed}))
+
+    @classmethod
+    def _settings(cls, sizes: str, values: dict[str, Any]) -> DatasetSettings:
+        """A dataset with only these settings; raises UserError naming each that is not accepted."""
+        lists = {name: parse_list(values.get(name) or "") for name in _LISTS}
+        return schema.build(DatasetSettings, {**values, **lists, "buckets": parse_buckets(sizes or "")})
+
+
+def _list_input(name: str) -> io.Input:
+    """A setting that is a list, written in one line with commas."""
+    about = DatasetSettings.model_fields[name]
+    return io.String.Input(
+        name, display_name=about.title, default="", optional=True, advanced=True, tooltip=f"{about.description} Separated by commas."
+    )
+
+
+class FrameSamplingNode(io.ComfyNode):
+    """Says which frames of a clip are trained on."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        """The fields of `FrameSampling`."""
+        return io.Schema(
+            node_id="VideoTrainerFrameSampling",
+            display_name="Frame Sampling",
+            category=CATEGORY,
+            description="Says which frames of a clip are trained on. Without this node they are its first, as many as its bucket takes.",
+            search_aliases=["frame extraction", "chunk", "random start", "max frames", "temporal augmentation", "scene detection"],
+            inputs=[DatasetSocket.Input("dataset", "dataset", tooltip="The clips to train on."), *schema.inputs(FrameSampling)],
+            outputs=[dataset_output()],
+        )
+
+    @classmethod
+    def execute(cls, dataset: DatasetSettings, **values: Any) -> io.NodeOutput:
+        """Replaces these settings of the dataset."""
+        sampling = schema.build(FrameSampling, values)
+        return io.NodeOutput(dataset.model_copy(update={name: getattr(sampling, name) for name in FrameSampling.model_fields}))
 
 
 class FramePackWindows(io.ComfyNode):
@@ -147,41 +163,10 @@ class FramePackWindows(io.ComfyNode):
             description="Trains on overlapping windows of each clip, one frame apart. It is a way to cut clips, not the FramePack model.",
             search_aliases=["sliding window", "framepack", "long video"],
             inputs=[DatasetSocket.Input("dataset", "dataset", tooltip="The clips to cut."), *schema.inputs(WindowSettings)],
-            outputs=[_output()],
+            outputs=[dataset_output()],
         )
 
     @classmethod
     def execute(cls, dataset: DatasetSettings, **values: Any) -> io.NodeOutput:
         """Adds the windows to the dataset."""
         return io.NodeOutput(dataset.model_copy(update={"windows": schema.build(WindowSettings, values)}))
-
-
-def _problem(folder: str, subfolders: bool) -> str:
-    if not folder.strip():
-        return "Folder: no folder is given. Write a folder of clips, absolute or inside ComfyUI's input folder."
-    path = host.input_folder(folder)
-    if not path.is_dir():
-        return f"Folder: '{path}' does not exist. Write an absolute folder, or one inside ComfyUI's input folder."
-    if not any(_videos(path, subfolders)):
-        return f"Folder: '{path}' holds no video. Known endings: {', '.join(CLIP_EXTENSIONS)}."
-    return ""
-
-
-def _videos(folder: Path, subfolders: bool) -> Iterator[Path]:
-    return (file for file in _files(folder, subfolders) if file.suffix.lower() in CLIP_EXTENSIONS)
-
-
-def _files(folder: Path, subfolders: bool) -> Iterator[Path]:
-    """Files as the trainer finds them: links are followed, each real folder once, hidden ones never."""
-    visited = set[str]()
-    for inside, inner, names in os.walk(folder, followlinks=True):
-        real = os.path.realpath(inside)
-        inner[:] = [name for name in inner if not name.startswith(".")] if subfolders and real not in visited else []
-        if real not in visited:
-            yield from (Path(inside) / name for name in names if not name.startswith("."))
-        visited.add(real)
-
-
-def _state(folder: Path, subfolders: bool) -> list[tuple[str, int, int]]:
-    stats = ((file, file.stat()) for file in sorted(_files(folder, subfolders)) if file.is_file())
-    return [(file.relative_to(folder).as_posix(), stat.st_size, stat.st_mtime_ns) for file, stat in stats]

@@ -20,7 +20,7 @@ from aiohttp import web
 from comfy_execution.utils import get_executing_context
 from server import PromptServer
 
-from ..trainer.errors import Interrupted
+from ..trainer.errors import Interrupted, fail
 from ..trainer.events import Event, Phase, Progress, Request, Step, Stopped
 from ..trainer.job import ComputeSettings
 
@@ -57,11 +57,25 @@ def compute(settings: ComputeSettings | None = None) -> ComputeSettings:
     return settings.model_copy(update={"device": str(device)}) if ours else settings
 
 
-def input_folder(text: str) -> Path:
-    """A folder as the user wrote it: absolute, or relative to ComfyUI's input folder."""
-    from ..trainer.data.sources.folder import folder_path
+def input_path(text: str) -> Path:
+    """A file or folder as the user wrote it: absolute, or relative to ComfyUI's input folder."""
+    from ..trainer.data.sources.paths import folder_path
 
     return Path(folder_paths.get_input_directory()) / folder_path(text)
+
+
+def output_folder(text: str) -> Path:
+    """A folder below ComfyUI's output folder; raises UserError for any other, wherever links lead."""
+    from ..trainer.data.sources.paths import folder_path
+
+    root = Path(folder_paths.get_output_directory()).resolve()
+    try:
+        folder = (root / folder_path(text)).resolve()
+    except (OSError, ValueError, RuntimeError) as error:  # no name that a folder could have, or a link to itself
+        raise fail("folder", f"'{text}' cannot be a folder: {error}.", "Give a name such as parquet/my_clips.") from None
+    if root not in folder.parents:
+        raise fail("folder", f"'{text}' does not lie inside ComfyUI's output folder.", "Give a name such as parquet/my_clips.")
+    return folder
 
 
 def output_file(kind: str, name: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from ..trainer.errors import Problem, UserError
@@ -41,6 +42,11 @@ def parse_buckets(text: str) -> list[Bucket]:
     if problems:
         raise UserError(problems)
     return buckets
+
+
+def parse_list(text: str) -> list[str]:
+    """The parts between commas, semicolons or line breaks."""
+    return [part.strip() for part in re.split(r"[,;\n]", text) if part.strip()]
 
 
 def complaint(parse: Callable[[str], object], text: str | None) -> bool | str:

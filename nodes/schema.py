@@ -1,4 +1,4 @@
-"""Turns the fields of a settings model into node inputs, so that each setting is described in one place: `trainer/job.py`."""
+"""Turns the fields of a settings model into node inputs, so that each setting is described in one place: `trainer/job.py` and its parts."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ def inputs(
 ) -> list[io.Input]:
     """One input per field of `part`, its id the field's name after `prefix`; fields in `fold` are folded away too.
 
+    `only` chooses fields and gives their order.
+
     Inputs are optional, so that a graph saved before a setting existed still runs, with the setting's default.
     """
-    chosen = [name for name in part.model_fields if (not only or name in only) and name not in skip]
+    chosen = [name for name in only or part.model_fields if name not in skip]
     made = [_input(prefix + name, name, part.model_fields[name], name in multiline) for name in chosen]
     for name, item in zip(chosen, made, strict=True):
         item.optional = name not in required

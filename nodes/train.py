@@ -35,6 +35,8 @@ PARTS = {
     "memory": MemorySettings,
     "objective": ObjectiveSettings,
 }
+ONLY = {"captions": ("dropout", "prefix")}  # the other settings of captions are those of Caption Edit
+LATER = {"schedule": ("video_batch_size_multiplier",), "memory": ("vae_tiling", "vae_slicing")}  # widgets of saved graphs keep their order
 FOLD = ("keep", "dropout", "gradient_checkpointing", "timesteps", "shift")
 
 
@@ -44,7 +46,12 @@ class TrainVideoModel(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Two required sockets, three optional ones, and the settings that no other node holds."""
-        widgets = [item for name, part in PARTS.items() for item in schema.inputs(part, fold=FOLD, prefix=PREFIX.get(name, ""))]
+        widgets = [
+            item
+            for name, part in PARTS.items()
+            for item in schema.inputs(part, only=ONLY.get(name, ()), skip=LATER.get(name, ()), fold=FOLD, prefix=PREFIX.get(name, ""))
+        ]
+        widgets += [item for name, fields in LATER.items() for item in schema.inputs(PARTS[name], only=fields)]
         return io.Schema(
             node_id="VideoTrainerTrain",
             display_name="Train Video Model",

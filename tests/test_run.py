@@ -40,7 +40,7 @@ def clips(tmp_path_factory):
 def settings(model, clips, steps=6, /, **parts):
     base = {
         "model": {"source": str(model)},
-        "dataset": {"folders": [{"folder": str(clips)}], "buckets": [{"frames": 9, "height": 32, "width": 32}]},
+        "dataset": {"sources": [{"kind": "folder", "folder": str(clips)}], "buckets": [{"frames": 9, "height": 32, "width": 32}]},
         "adapter": {"rank": 4, "dropout": 0.1},
         "schedule": {"steps": steps, "accumulation": 2, "seed": 7},
         "optimizer": {"schedule": "cosine", "learning_rate": 1e-3},

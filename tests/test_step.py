@@ -25,7 +25,7 @@ class FakeDataset:
 
     def __init__(self, sizes, windows=None):
         self.windows = windows
-        self.items = [Item(f"clip{i}", Path(f"{i}.mp4"), f"caption {i}", size, 4, 1, str(i)) for i, size in enumerate(sizes)]
+        self.items = [Item(f"clip{i}", Path(f"{i}.mp4"), (f"caption {i}",), size, 4, 1, str(i)) for i, size in enumerate(sizes)]
 
     def latents(self, item, window=0):
         frames = (item.size.frames - 1) // 4 + 1

@@ -1,4 +1,4 @@
-"""The command line: train, resume, sample, demo. Also runs by file path, for interpreters that ignore -m here."""
+"""The command line: train, resume, sample, import, demo. Also runs by file path, for interpreters that ignore -m here."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ import argparse
 import io
 
 from .console import Console
-from .errors import Interrupted, UserError
+from .errors import Interrupted, UserError, fail
+from .files import write_json
 from .job import Bucket, ComputeSettings, TrainingJob
 from .run import Places, run
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command; 0 if it succeeded, 1 on a user error, 130 if it was interrupted."""
+    """Runs one command; 0 if it succeeded, 1 on a user error, 2 if what it wrote needs work, 130 if it was interrupted."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a file name may hold what this terminal cannot show
             stream.reconfigure(errors="backslashreplace")
@@ -63,6 +64,16 @@ def _parser() -> argparse.ArgumentParser:
     sample.add_argument("--seed", type=_seed, default=0)
     sample.add_argument("--to", type=Path, default=Path("sample.mp4"), help="file to write")
     sample.set_defaults(command=_sample)
+
+    imports = commands.add_parser("import", help="turn another trainer's configuration into a job file")
+    imports.add_argument(
+        "files", type=Path, nargs="+", metavar="file", help="its TOML, JSON, CSV or shell script; several of one run together"
+    )
+    imports.add_argument(
+        "--dataset", type=Path, action="append", default=[], help="its dataset or validation file, if it has one of its own"
+    )
+    imports.add_argument("--output", type=Path, help="job file to write; default: job.json, if there is none yet")
+    imports.set_defaults(command=_import)
 
     demo = commands.add_parser("demo", help="train the shipped small model on a new concept and report")
     demo.add_argument("--steps", type=int, default=0, help="training steps; default: as many as the demo needs")
@@ -133,6 +144,27 @@ def _sample(arguments: argparse.Namespace) -> int:
         draw = VideoSampler(folder, ComputeSettings(device=arguments.device), arguments.lora, arguments.strength, console)
         write_mp4(draw(request), arguments.to, spec.fps)
     print(arguments.to)
+    return 0
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    from .importers import import_config, table
+
+    target = arguments.output or Path("job.json")
+    if arguments.output is None and target.exists():
+        raise fail(str(target), "is there already.", "Say where to write: --output other.json.")
+    imported = import_config([*arguments.files, *arguments.dataset])
+    print(table(imported))
+    try:
+        write_json(target, imported.job)
+    except OSError as error:
+        raise fail(str(target), f"cannot be written: {error}.", "Choose another file with --output.") from None
+    print(f"\njob:  {target}")
+    try:
+        TrainingJob.parse(imported.job)
+    except UserError as error:
+        print(f"error: the job needs work before it can be trained:\n{error}", file=sys.stderr)
+        return 2
     return 0
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from .errors import UserError, fail
+from .job import MemorySettings
 from .packages import without_broken
 
 if TYPE_CHECKING:
@@ -23,8 +24,9 @@ T = TypeVar("T")
 class Components:
     """Loads each part when first asked for, and moves or frees it when told."""
 
-    def __init__(self, family: ModelFamily, compute: Compute, log: EventLog) -> None:
+    def __init__(self, family: ModelFamily, compute: Compute, log: EventLog, memory: MemorySettings | None = None) -> None:
         self.family, self.compute, self.log = family, compute, log
+        self._memory = memory or MemorySettings()
         self._transformer: ModelMixin | None = None
         self._vae: nn.Module | None = None
         self._text_encoder: TextEncoder | None = None
@@ -40,8 +42,22 @@ class Components:
     def vae(self) -> nn.Module:
         """The VAE on the device."""
         if self._vae is None:
-            self._vae = self._loaded("vae", self.family.load_vae)
+            self._vae = self._sparing(self._loaded("vae", self.family.load_vae))
         return self._vae.to(self.compute.device)
+
+    @property
+    def tiled(self) -> bool:
+        """Whether the VAE works in tiles of the frame, which gives other latents."""
+        return self._memory.vae_tiling
+
+    def _sparing(self, vae: nn.Module) -> nn.Module:
+        """The VAE with its memory savings switched on as the settings say; raises UserError if it has none."""
+        for name, wanted in (("tiling", self._memory.vae_tiling), ("slicing", self._memory.vae_slicing)):
+            if wanted and not hasattr(vae, f"use_{name}"):
+                raise fail(f"memory.vae_{name}", f"this model's VAE has no {name}.", "Set it to false.")
+            if wanted:
+                getattr(vae, f"enable_{name}")()
+        return vae
 
     def text_encoder(self) -> TextEncoder:
         """Tokenizer and text encoder, on the device if they fit there."""

@@ -38,6 +38,18 @@ def uniform(*key: int | str) -> float:
     return torch.rand((), generator=generator(*key)).item()
 
 
+def uniforms(count: int, *key: int | str) -> list[float]:
+    """`count` numbers in [0, 1) for the key."""
+    import torch
+
+    return torch.rand(count, generator=generator(*key)).tolist()
+
+
+def choice(count: int, *key: int | str) -> int:
+    """One of range(count), all alike, for the key."""
+    return int(uniform(*key) * count)
+
+
 def permutation(count: int, *key: int | str) -> list[int]:
     """A random order of range(count) for the key."""
     import torch

@@ -44,11 +44,15 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f"Did you mean '{close[0]}'?" if close else f"Known names: {', '.join(sorted(known))}."
 
 
-def from_validation(error: ValidationError, known_keys: Sequence[str], root: str = "") -> UserError:
-    """Turns pydantic's report into ours: every problem, each with setting, value and cure."""
+def from_validation(error: ValidationError, known_keys: Sequence[str], root: str = "", kinds: Sequence[str] = ()) -> UserError:
+    """Turns pydantic's report into ours: every problem, each with setting, value and cure.
+
+    `kinds` are tags of unions in lists, which pydantic puts between the place in the list and the setting.
+    """
     problems = []
     for item in error.errors():
-        where = ".".join([root, *map(str, item["loc"])]).strip(".")
+        places = zip(("", *item["loc"]), item["loc"], strict=False)
+        where = ".".join([root, *(str(part) for before, part in places if not (isinstance(before, int) and part in kinds))]).strip(".")
         if item["type"] == "extra_forbidden":
             problems.append(Problem(where, "is not a setting.", nearest(str(item["loc"][-1]), known_keys)))
         else:

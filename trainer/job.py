@@ -6,60 +6,18 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
+from .caption_settings import CaptionEdit, CaptionSettings
+from .dataset_settings import DatasetSettings, WindowSettings
 from .errors import UserError, fail, from_validation
+from .job_versions import JOB_VERSION, upgraded
+from .settings import Settings, setting
+from .size_settings import Bucket
+from .source_settings import SOURCES, ParquetFolder, Source, VideoFolder
 
-JOB_VERSION = 1
 LONGEST_NAME = 100  # bytes; step numbers and endings are added to it
 RESERVED_NAMES = {"CON", "PRN", "AUX", "NUL", *(f"{port}{n}" for port in ("COM", "LPT") for n in range(1, 10))}
-
-
-def setting(
-    default: Any,
-    label: str,
-    text: str,
-    *,
-    unit: str = "",
-    advanced: bool = False,
-    step: float | None = None,
-    ge: float | None = None,
-    gt: float | None = None,
-    le: float | None = None,
-    lt: float | None = None,
-) -> Any:
-    """A field with what nodes, docs and errors need: label, help text, unit, range, whether it is folded away."""
-    extra: dict[str, Any] = {"unit": unit, "advanced": advanced, "step": step}
-    kind: dict[str, Any] = {"default_factory": default} if callable(default) else {"default": default}
-    return Field(**kind, title=label, description=text, json_schema_extra=extra, ge=ge, gt=gt, le=le, lt=lt)
-
-
-class Settings(BaseModel):
-    """Base of all parts of a job: unknown keys are errors, values never change after checking."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Bucket(Settings):
-    """A clip size to train at: frames × height × width, in pixels."""
-
-    frames: int = setting(17, "Frames", "Frames of the clip, at the family's frame rate.", unit="frames", ge=1, le=2048)
-    height: int = setting(480, "Height", "Height of the frames.", unit="px", ge=16, le=8192)
-    width: int = setting(832, "Width", "Width of the frames.", unit="px", ge=16, le=8192)
-
-    def __str__(self) -> str:
-        return f"{self.frames}x{self.height}x{self.width}"
-
-    @classmethod
-    def parse(cls, text: str, where: str = "buckets") -> Bucket:
-        """Reads "49x480x832" (frames x height x width); raises UserError naming the text."""
-        parts = text.lower().replace("×", "x").replace(" ", "").split("x")
-        if len(parts) != 3 or not all(part.isdigit() for part in parts):
-            raise fail(where, f"'{text}' is not a size.", "Write frames x height x width, such as 49x480x832.")
-        try:
-            return cls(frames=int(parts[0]), height=int(parts[1]), width=int(parts[2]))
-        except ValidationError as error:
-            raise from_validation(error, list(cls.model_fields), where) from None
 
 
 class ModelSettings(Settings):
@@ -67,64 +25,6 @@ class ModelSettings(Settings):
 
     source: str = setting("", "Model", "A diffusers model folder, or a hub id such as owner/name.")
     family: str = setting("", "Family", "Model family; empty recognises it from the model's files.", advanced=True)
-
-
-class VideoFolder(Settings):
-    """A folder of clips with sidecar captions (clip.mp4 + clip.txt)."""
-
-    folder: str = setting("", "Folder", "Folder holding the clips; each may have a caption in a .txt of the same name.")
-    subfolders: bool = setting(True, "Subfolders", "Also take clips from the folders inside.")
-    caption: str = setting("", "Caption", "Caption for clips without a caption file; empty trains them uncaptioned.")
-    repeats: int = setting(
-        1, "Repeats", "Times each clip is seen per epoch, to weigh folders against each other.", ge=1, le=1000,
-        unit="times", advanced=True,
-    )  # fmt: skip
-
-
-class WindowSettings(Settings):
-    """FramePack sliding windows: a clip of N frames gives N - W + 1 overlapping windows of W frames (stride 1)."""
-
-    size: int = setting(33, "Window size", "Frames in a window; rounded to the family's frame rule.", unit="frames", ge=1, le=2048)
-    stride: int = setting(1, "Stride", "Frames between the starts of neighbouring windows.", unit="frames", ge=1, le=1024)
-    per_clip: int = setting(
-        0, "Windows per clip", "Windows drawn at random from a clip each time it is seen; 0 takes all of them.",
-        unit="windows", ge=0, le=4096,
-    )  # fmt: skip
-    grouping: Literal["one step", "independent"] = setting(
-        "one step", "Grouping",
-        "one step: a clip's windows are micro-batches of one optimizer step, their losses averaged. "
-        "independent: every window is a training example of its own, of weight 1/n.",
-    )  # fmt: skip
-
-
-class DatasetSettings(Settings):
-    """The clips and how they become training examples."""
-
-    folders: list[VideoFolder] = setting(list, "Folders", "Where the clips come from.")
-    fps: float = setting(
-        0.0, "Frame rate", "Frame rate clips are retimed to, by presentation time; 0 uses the model's own.",
-        unit="frames/s", ge=0, le=240, advanced=True,
-    )  # fmt: skip
-    buckets: list[Bucket] = setting(
-        list, "Buckets", "Clip sizes; a clip takes the longest that it fills, of the nearest shape. Empty: chosen from the clips."
-    )
-    windows: WindowSettings | None = setting(None, "FramePack windows", "Sliding windows; empty trains on whole buckets.")
-
-    @field_validator("fps")
-    @classmethod
-    def _a_rate(cls, fps: float) -> float:
-        if 0 < fps < 1:
-            raise ValueError("a frame rate is at least 1, or 0 for the model's own")
-        return fps
-
-
-class CaptionSettings(Settings):
-    """How captions are used."""
-
-    dropout: float = setting(
-        0.05, "Caption dropout", "Share of examples trained with an empty caption, which keeps guidance working.", ge=0, le=1, step=0.01
-    )
-    prefix: str = setting("", "Trigger", "Text put before every caption, such as a trigger word.")
 
 
 class AdapterSettings(Settings):
@@ -180,6 +80,11 @@ class ScheduleSettings(Settings):
         1, "Accumulation", "Batches whose gradients are added up for one optimizer step.", ge=1, le=1024, advanced=True
     )
     seed: int = setting(0, "Seed", "Seed of every random draw of the run.", ge=0, le=2**53 - 1)
+    video_batch_size_multiplier: float = setting(
+        1.0, "Video batch multiplier", "Clips of more than one frame are computed batch size × this at a time, rounded, at least one, so "
+        "that images can have larger batches than videos. A step averages over batch size × accumulation examples all the same.",
+        ge=0.001, le=256, step=0.05, advanced=True,
+    )  # fmt: skip
 
 
 class ComputeSettings(Settings):
@@ -200,6 +105,14 @@ class MemorySettings(Settings):
     gradient_checkpointing: bool = setting(
         True, "Gradient checkpointing", "Computes activations again instead of keeping them: far less memory, about a third slower."
     )
+    vae_tiling: bool = setting(
+        False, "VAE tiling", "Encodes clips and decodes sample videos in overlapping tiles of the frame: less memory, but other latents "
+        "than whole frames give, so clips are encoded again.", advanced=True,
+    )  # fmt: skip
+    vae_slicing: bool = setting(
+        False, "VAE slicing", "Takes the clips of a batch through the VAE one by one. Here they always are, so latents stay the same.",
+        advanced=True,
+    )  # fmt: skip
 
 
 class SamplePrompt(Settings):
@@ -269,12 +182,10 @@ class TrainingJob(Settings):
     @classmethod
     def parse(cls, data: dict[str, Any]) -> TrainingJob:
         """Checks a plain dict; raises UserError listing every problem with setting, value and cure."""
-        if data.get("version", JOB_VERSION) != JOB_VERSION:
-            raise fail("version", f"{data['version']!r} is not known here.", f"This version reads {JOB_VERSION}; update Video Trainer.")
         try:
-            return cls.model_validate(data)
+            return cls.model_validate(upgraded(data))
         except ValidationError as error:
-            raise from_validation(error, _known_keys()) from None
+            raise from_validation(error, _known_keys(), kinds=list(SOURCES)) from None
 
     @classmethod
     def load(cls, path: Path) -> TrainingJob:
@@ -291,11 +202,11 @@ class TrainingJob(Settings):
 
     def with_absolute_paths(self) -> TrainingJob:
         """A copy whose relative paths of things that exist are absolute, so that the job means the same from any folder."""
-        folders = [folder.model_copy(update={"folder": _absolute(folder.folder)}) for folder in self.dataset.folders]
+        sources = [_source_at_absolute(source) for source in self.dataset.sources]
         return self.model_copy(
             update={
                 "model": self.model.model_copy(update={"source": _absolute(self.model.source)}),
-                "dataset": self.dataset.model_copy(update={"folders": folders}),
+                "dataset": self.dataset.model_copy(update={"sources": sources}),
                 "adapter": self.adapter.model_copy(update={"continue_from": _absolute(self.adapter.continue_from)}),
             }
         )
@@ -322,6 +233,11 @@ def _json_or_text(text: str) -> Any:
         return text
 
 
+def _source_at_absolute(source: Source) -> Source:
+    source = source.at(_absolute(source.location))
+    return source.model_copy(update={"encoder": _absolute(source.encoder)}) if isinstance(source, ParquetFolder) else source
+
+
 def _absolute(path: str) -> str:
     try:
         return str(Path(path).absolute()) if path and Path(path).exists() else path
@@ -333,9 +249,21 @@ def _known_keys() -> list[str]:
     return sorted({name for part in all_settings() for name in part.model_fields})
 
 
-def all_settings() -> list[type[Settings]]:
+def all_settings(base: type[Settings] = Settings) -> list[type[Settings]]:
     """Every settings class, for docs and checks."""
-    return Settings.__subclasses__()
+    return [part for own in base.__subclasses__() for part in (own, *all_settings(own))]
 
 
-__all__ = ["Bucket", "Settings", "TrainingJob", "UserError", "all_settings", "setting"]
+__all__ = [
+    "Bucket",
+    "CaptionEdit",
+    "CaptionSettings",
+    "DatasetSettings",
+    "Settings",
+    "TrainingJob",
+    "UserError",
+    "VideoFolder",
+    "WindowSettings",
+    "all_settings",
+    "setting",
+]

@@ -25,6 +25,7 @@ REQUIRED = {  # module -> distribution
     "accelerate": "accelerate",
     "peft": "peft",
 }
+OPTIONAL = {"pyarrow": "pyarrow>=14", "scenedetect": "scenedetect>=0.6.4"}  # module -> requirement; asked for only where it is needed
 PROBED = {"torchao": (0, 16), "bitsandbytes": (0, 43), "xformers": (0, 0)}  # optional ones that peft and diffusers import when present
 
 
@@ -32,7 +33,7 @@ REQUIREMENTS = Path(__file__).parent.parent / "requirements.txt"
 
 
 def install_command(distribution: str) -> str:
-    """The command that installs a distribution for the running interpreter, within the bounds of requirements.txt.
+    """The command that installs a distribution for the running interpreter, within the bounds of requirements.txt or its own.
 
     The bounds matter: the newest release of one package may break a ComfyUI that has older ones.
     """
@@ -42,14 +43,14 @@ def install_command(distribution: str) -> str:
 
 
 def require(*modules: str) -> None:
-    """Raises UserError naming each required module that is absent or does not import, with the command to install it."""
+    """Raises UserError naming each module (all required ones unless told) that does not import, with the command to install it."""
     problems = []
     for module in modules or REQUIRED:
         try:
             importlib.import_module(module)
         except Exception as error:  # a broken package may raise anything at import
             reason = "is not installed." if isinstance(error, ModuleNotFoundError) and error.name == module else f"is broken: {error}."
-            problems.append(Problem(f"Python package {module}", reason, f"Run: {install_command(REQUIRED[module])}"))
+            problems.append(Problem(f"Python package {module}", reason, f"Run: {install_command({**REQUIRED, **OPTIONAL}[module])}"))
     if problems:
         raise UserError(problems)
 

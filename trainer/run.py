@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .adapters.file import LoraWeights
     from .adapters.lora import Lora
     from .components import Components
-    from .data.prepare import Dataset
+    from .data.dataset import TrainingData
     from .job import TrainingJob
     from .models.base import ModelFamily
     from .runfolder import RunFolder
@@ -71,7 +71,7 @@ def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> R
     from .components import Components
     from .compute import Compute
     from .data.content import ContentIndex, component_identity, key_of
-    from .data.prepare import prepare_dataset
+    from .data.opening import open_dataset
     from .models import open_model
     from .runfolder import open_run
     from .source import find_model
@@ -83,9 +83,12 @@ def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> R
     job = job.with_absolute_paths()
     family = open_model(find_model(job.model.source, places.models, places.downloads), job.model.family)
     check_against_model(job, family, fresh=not (places.runs / job.output.name).exists())
-    components = Components(family, Compute(job.compute), log)
+    components = Components(family, Compute(job.compute), log, job.memory)
     try:
-        dataset = prepare_dataset(job.dataset, job.captions, family, places.cache, components, log)
+        dataset = open_dataset(
+            job.dataset, job.captions, family, places.cache, components, log,
+            seed=job.schedule.seed, may_download=places.downloads is not None,
+        )  # fmt: skip
         log.emit(events.Phase("prepare", "Identifying the model"))
         index = ContentIndex(places.cache / "index.json")
         weights = component_identity(index, family.folder, ["transformer"], log.check)
@@ -100,7 +103,7 @@ def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> R
         components.drop_all()
 
 
-def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: Dataset, components: Components, log: EventLog) -> RunResult:
+def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: TrainingData, components: Components, log: EventLog) -> RunResult:
     from .adapters.export import Exporter
     from .data.sampler import Sampler
     from .objectives.flow_matching import FlowMatching
@@ -119,7 +122,10 @@ def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: Dataset
             dataset.add_text(text)
         components.drop_text_encoder()
         components.park_vae()
-        sampler = Sampler(dataset, job.schedule.batch_size, job.schedule.accumulation, job.schedule.seed)
+        schedule = job.schedule
+        sampler = Sampler(
+            dataset, schedule.batch_size, schedule.accumulation, schedule.seed, video_multiplier=schedule.video_batch_size_multiplier
+        )
         dataset.report.describe(sampler)
         folder.write_report(dataset.report.as_dict(), dataset.report.lines())
         log.notice(f"One step averages over {sampler.effective_batch}; an epoch has {sampler.steps_per_epoch} steps.", "dataset", "info")
@@ -180,13 +186,13 @@ def check_against_model(job: TrainingJob, family: ModelFamily, fresh: bool) -> N
         raise UserError(problems)
 
 
-def sample_requests(job: TrainingJob, family: ModelFamily, dataset: Dataset) -> list[SampleRequest]:
+def sample_requests(job: TrainingJob, family: ModelFamily, dataset: TrainingData) -> list[SampleRequest]:
     """The job's sample prompts, or two captions of the clips, at sizes the model can draw."""
     from .job import SamplePrompt
     from .sampling import SampleRequest
 
     settings = job.samples
-    captions = list(dict.fromkeys(item.caption for item in dataset.items))[:2]
+    captions = list(dict.fromkeys(item.captions[0] for item in dataset.items))[:2]
     requests = []
     for prompt in settings.prompts or [SamplePrompt(prompt=caption) for caption in captions]:
         size = prompt.size or dataset.sample_size

@@ -23,7 +23,14 @@ from .job import TrainingJob
 if TYPE_CHECKING:
     from torch import Tensor
 
-MAY_CHANGE = ("samples", "output", "schedule.steps", "compute.device")  # settings that a continued run may change
+MAY_CHANGE = (
+    "samples",
+    "output",
+    "schedule.steps",
+    "compute.device",
+    "dataset.dataloader_threads",
+    "memory.vae_slicing",
+)  # settings that a continued run may change
 
 
 @dataclass(frozen=True)

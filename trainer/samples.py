@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .components import Components
-    from .data.dataset import Dataset
+    from .data.dataset import TrainingData
     from .events import EventLog
     from .runfolder import RunFolder
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Samples:
     """Draws the sample prompts of a run; a file is named by its prompt's place and all that shapes it."""
 
-    def __init__(self, run: RunFolder, requests: list[SampleRequest], dataset: Dataset, components: Components, log: EventLog) -> None:
+    def __init__(self, run: RunFolder, requests: list[SampleRequest], dataset: TrainingData, components: Components, log: EventLog) -> None:
         self.run, self.requests, self.dataset, self.components, self.log = run, requests, dataset, components, log
 
     def file(self, step: int, slot: int) -> Path:

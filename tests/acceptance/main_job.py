@@ -135,7 +135,7 @@ def real_clips() -> list[Check]:
         job = {
             "model": {"source": str(MODEL)},
             "dataset": {
-                "folders": [{"folder": str(clips), "caption": "a video"}],
+                "sources": [{"kind": "folder", "folder": str(clips), "caption": "a video"}],
                 "buckets": [{"frames": 33, "height": 64, "width": 96}],
                 "windows": {"size": 17, "per_clip": 2},
             },

@@ -113,6 +113,7 @@ class FakeEncoders:
 
     def __init__(self) -> None:
         self.compute = SimpleNamespace(device=torch.device("cpu"), dtype=torch.float32)
+        self.tiled = False
         self.loaded: list[str] = []
         self.parked: list[str] = []
 

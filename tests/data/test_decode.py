@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from tests.data.synthetic import grey, index_of, turn_by_display_matrix, write_clip, write_tagged
-from trainer.data.decode import decode_frames, fit
+from trainer.data.decode import decode_frames
+from trainer.data.fit import fit
 from trainer.data.probe import probe
 from trainer.data.retime import retime
 from trainer.data.sources.record import UnusableClip

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from trainer.data.sources.folder import folder_path, read_caption, scan_folders
+from trainer.data.sources.paths import folder_path
+from trainer.data.sources.scan import scan
+from trainer.data.sources.text_file import read_caption
 from trainer.errors import UserError
 from trainer.job import VideoFolder
 
@@ -17,7 +19,7 @@ def touch(folder: Path, *names: str) -> None:
 
 
 def names(folder: Path, **settings: object) -> list[str]:
-    return [clip.name for clip in scan_folders([VideoFolder(folder=str(folder), **settings)]).clips]
+    return [clip.name for clip in scan([VideoFolder(folder=str(folder), **settings)]).clips]
 
 
 def test_only_clips_are_taken_whatever_lies_beside_them(tmp_path: Path) -> None:
@@ -50,8 +52,8 @@ def test_caption_beside_the_clip_whatever_the_case_of_its_extension(tmp_path: Pa
     (tmp_path / "b.Caption").write_text("second", encoding="utf-8")
     (tmp_path / "c.txt").write_bytes(b"  \r\n")
     (tmp_path / "v1.2.txt").write_text("dotted", encoding="utf-8")
-    scan = scan_folders([VideoFolder(folder=str(tmp_path), caption=" a house ")])
-    assert {clip.name: (clip.caption, clip.origin) for clip in scan.clips} == {
+    found = scan([VideoFolder(folder=str(tmp_path), caption=" a house ")])
+    assert {clip.name: (*clip.captions, clip.origin) for clip in found.clips} == {
         "a.mp4": ("first", "file"),
         "b.MP4": ("second", "file"),
         "c.mp4": ("a house", "setting"),
@@ -59,14 +61,14 @@ def test_caption_beside_the_clip_whatever_the_case_of_its_extension(tmp_path: Pa
         "sub/a.mp4": ("a house", "setting"),
         "v1.2.mp4": ("dotted", "file"),
     }
-    bare = scan_folders([VideoFolder(folder=str(tmp_path))])
+    bare = scan([VideoFolder(folder=str(tmp_path))])
     assert [clip.origin for clip in bare.clips].count("none") == 3
 
 
 def test_cp1252_caption_is_named_in_a_notice(tmp_path: Path) -> None:
     touch(tmp_path, "a.mp4")
     (tmp_path / "a.txt").write_bytes(b"it\x92s")
-    notices = scan_folders([VideoFolder(folder=str(tmp_path))]).notices
+    notices = scan([VideoFolder(folder=str(tmp_path))]).notices
     assert [notice.where for notice in notices] == [str(tmp_path / "a.txt")]
 
 
@@ -74,7 +76,7 @@ def test_cp1252_caption_is_named_in_a_notice(tmp_path: Path) -> None:
 def test_pasted_paths_lose_quotes_and_spaces(tmp_path: Path, pasted: str) -> None:
     touch(tmp_path / "my clips", "a.mp4")
     assert folder_path(pasted.format(tmp_path / "my clips")) == tmp_path / "my clips"
-    assert scan_folders([VideoFolder(folder=pasted.format(tmp_path / "my clips"))]).clips[0].name == "a.mp4"
+    assert scan([VideoFolder(folder=pasted.format(tmp_path / "my clips"))]).clips[0].name == "a.mp4"
 
 
 def test_windows_path_keeps_its_backslashes() -> None:
@@ -85,16 +87,16 @@ def test_every_missing_folder_is_named_at_once(tmp_path: Path) -> None:
     touch(tmp_path, "a.mp4")
     folders = [VideoFolder(folder=text) for text in (str(tmp_path / "no"), str(tmp_path / "a.mp4"), " ", str(tmp_path))]
     with pytest.raises(UserError) as caught:
-        scan_folders(folders)
-    assert [problem.where for problem in caught.value.problems] == [f"dataset.folders.{n}.folder" for n in range(3)]
+        scan(folders)
+    assert [problem.where for problem in caught.value.problems] == [f"dataset.sources.{n}.folder" for n in range(3)]
     assert str(tmp_path / "no") in str(caught.value)
 
 
 def test_a_clip_listed_twice_is_taken_once(tmp_path: Path) -> None:
     touch(tmp_path, "a.mp4", "sub/b.mp4")
-    scan = scan_folders([VideoFolder(folder=str(tmp_path)), VideoFolder(folder=str(tmp_path / "sub")), VideoFolder(folder=f"{tmp_path}/")])
-    assert [clip.name for clip in scan.clips] == ["a.mp4", "sub/b.mp4"]
-    assert [notice.found.split()[0] for notice in scan.notices] == ["1", "2"]
+    found = scan([VideoFolder(folder=str(tmp_path)), VideoFolder(folder=str(tmp_path / "sub")), VideoFolder(folder=f"{tmp_path}/")])
+    assert [clip.name for clip in found.clips] == ["a.mp4", "sub/b.mp4"]
+    assert [notice.found.split()[0] for notice in found.notices] == ["1", "2"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a privilege on Windows")
@@ -107,11 +109,11 @@ def test_a_folder_linked_into_itself_ends(tmp_path: Path) -> None:
 def test_relative_folder_gives_absolute_clips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     touch(tmp_path, "x/a.mp4")
     monkeypatch.chdir(tmp_path)
-    assert scan_folders([VideoFolder(folder="x")]).clips[0].path == tmp_path / "x" / "a.mp4"
+    assert scan([VideoFolder(folder="x")]).clips[0].path == tmp_path / "x" / "a.mp4"
 
 
 def test_unreadable_caption_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     touch(tmp_path, "a.mp4", "a.txt")
     monkeypatch.setattr(Path, "read_bytes", lambda self: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
-    scan = scan_folders([VideoFolder(folder=str(tmp_path))])
-    assert scan.clips[0].origin == "none" and "Permission denied" in str(scan.notices[0])
+    found = scan([VideoFolder(folder=str(tmp_path))])
+    assert found.clips[0].origin == "none" and "Permission denied" in str(found.notices[0])

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+from tests.data.footage import encode
 from tests.data.synthetic import FakeEncoders, FakeFamily, Watcher, grey, index_of, watched, write_clip, write_model, write_tagged
 from trainer.data.dataset import Dataset
 from trainer.data.prepare import prepare_dataset
 from trainer.errors import Interrupted, UserError
 from trainer.events import Progress
 from trainer.job import Bucket, CaptionSettings, DatasetSettings, VideoFolder, WindowSettings
+from trainer.source_settings import VideoList
 
 
 class Setup:
@@ -25,7 +27,8 @@ class Setup:
         self.clips, self.cache, self.model = root / "my clips", root / "cache", root / "model"
         self.clips.mkdir()
         self.settings: dict = {}
-        self.prefix, self.watcher = "", Watcher()
+        self.captions: dict = {}
+        self.seed, self.watcher = 0, Watcher()
         write_model(self.model)
 
     def clip(self, name: str, frames: int = 17, caption: str | None = "a thing", **kwargs: object) -> Path:
@@ -37,8 +40,9 @@ class Setup:
     def prepare(self) -> Dataset:
         self.family, self.encoders = FakeFamily(self.model), FakeEncoders()
         self.watcher.notices.clear()
-        settings = DatasetSettings(folders=[VideoFolder(folder=str(self.clips))], **self.settings)
-        return prepare_dataset(settings, CaptionSettings(prefix=self.prefix), self.family, self.cache, self.encoders, watched(self.watcher))
+        settings = DatasetSettings(sources=[VideoFolder(folder=str(self.clips))], **self.settings)
+        captions = CaptionSettings(**self.captions)
+        return prepare_dataset(settings, captions, self.family, self.cache, self.encoders, watched(self.watcher), seed=self.seed)
 
     @property
     def work(self) -> tuple[int, int]:
@@ -54,9 +58,9 @@ def setup(tmp_path: Path) -> Setup:
 def test_clips_become_items_with_latents_and_texts(setup: Setup) -> None:
     setup.clip("b.mp4", 20, caption="second")
     setup.clip("a.mp4", caption="first")
-    setup.prefix = "zorp,"
+    setup.captions = {"prefix": "zorp,"}
     dataset = setup.prepare()
-    assert [(item.name, item.caption, str(item.size)) for item in dataset.items] == [
+    assert [(item.name, *item.captions, str(item.size)) for item in dataset.items] == [
         ("a.mp4", "zorp, first", "17x48x64"),
         ("b.mp4", "zorp, second", "17x48x64"),
     ]
@@ -89,7 +93,7 @@ def test_caption_edit_encodes_one_text(setup: Setup) -> None:
     path.with_suffix(".txt").write_text("changed", encoding="utf-8")
     dataset = setup.prepare()
     assert setup.encoders.loaded == ["text"] and setup.family.texts == ["changed"]
-    assert dataset.items[1].caption == "changed" and dataset.fingerprint != before
+    assert dataset.items[1].captions == ("changed",) and dataset.fingerprint != before
 
 
 def test_clip_replaced_under_its_name_with_the_same_size_and_time_is_encoded_again(setup: Setup) -> None:
@@ -272,7 +276,7 @@ def test_folder_of_pictures_says_what_it_saw(setup: Setup) -> None:
 
 
 def test_no_folder_is_an_error(setup: Setup) -> None:
-    with pytest.raises(UserError, match=r"dataset\.folders"):
+    with pytest.raises(UserError, match=r"dataset\.sources"):
         prepare_dataset(DatasetSettings(), CaptionSettings(), FakeFamily(setup.model), setup.cache, FakeEncoders(), watched(Watcher()))
 
 
@@ -294,10 +298,20 @@ def test_retiming_is_in_the_report(setup: Setup) -> None:
     assert json.loads(json.dumps(report.as_dict()))["buckets"] == {"17x48x64": 1}
 
 
-def test_hdr_is_told(setup: Setup) -> None:
+def test_hdr_is_in_the_report_and_tone_mapped_without_a_notice(setup: Setup) -> None:
     write_tagged(setup.clips / "a.mp4", (120, 120, 120), color_trc=18, color_primaries=9, colorspace=9)
-    assert setup.prepare().report.clips[0].hdr == "HLG"
-    assert any("1 of 1 clips are HDR" in notice for notice in setup.watcher.notices)
+    report = setup.prepare().report
+    assert report.clips[0].hdr == "HLG" and any("HLG tone-mapped to SDR" in line for line in report.lines())
+    assert not any("HDR" in notice for notice in setup.watcher.notices)
+
+
+def test_interlaced_clips_are_told_once(setup: Setup) -> None:
+    options = {"preset": "ultrafast", "x264-params": "tff=1", "flags": "+ildct+ilme"}
+    for name in ("a.mp4", "b.mp4"):
+        encode(setup.clips / name, [grey(index) for index in range(5)], "libx264", "yuv420p", options=options)
+    report = setup.prepare().report
+    assert [clip.interlaced for clip in report.kept] == [True, True] and "deinterlaced" in report.lines()[-1]
+    assert sum("2 of 2 clips are interlaced" in notice for notice in setup.watcher.notices) == 1
 
 
 def test_missing_captions_are_counted(setup: Setup) -> None:
@@ -389,3 +403,19 @@ def test_full_disk_is_told(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(cache, "write_bytes", full)
     with pytest.raises(UserError, match="disk is full"):
         setup.prepare()
+
+
+def test_clips_that_a_list_names_wrongly_are_skipped_with_list_and_line(setup: Setup) -> None:
+    setup.clip("good.mp4", caption=None)
+    (setup.clips / "videos.txt").write_text("gone.mp4\ngood.mp4\n", encoding="utf-8")
+    settings = DatasetSettings(sources=[VideoList(folder=str(setup.clips), weight=2.0)])
+    fake = FakeFamily(setup.model), setup.cache, FakeEncoders(), watched(setup.watcher)
+    dataset = prepare_dataset(settings, CaptionSettings(), *fake)
+    assert [(item.name, item.weight) for item in dataset.items] == [("good.mp4", 2.0)]
+    assert [(clip.name, clip.skipped) for clip in dataset.report.skipped] == [
+        ("gone.mp4", f"there is no such file (line 1 of {setup.clips / 'videos.txt'})")
+    ]
+    assert any("gone.mp4" in notice and "line 1" in notice for notice in setup.watcher.notices)
+    (setup.clips / "good.mp4").unlink()
+    with pytest.raises(UserError, match=r"line 1 of .*\n.*line 2 of"):
+        prepare_dataset(settings, CaptionSettings(), *fake)

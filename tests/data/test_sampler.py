@@ -1,6 +1,7 @@
 """What the sampler promises: nothing dropped, sizes never mixed, the same examples however the batch is split."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,7 +25,7 @@ def make(
 ) -> Sampler:
     """A sampler over `per_size` clips of each size, their window counts going round `windows`."""
     items = [
-        Item(f"{size}-{n}", Path("x.mp4"), "", SIZES[size], windows[(size + n) % len(windows)], repeats, f"{size}-{n}")
+        Item(f"{size}-{n}", Path("x.mp4"), ("",), SIZES[size], windows[(size + n) % len(windows)], repeats, f"{size}-{n}")
         for size, count in enumerate(per_size)
         for n in range(count)
     ]
@@ -102,7 +103,7 @@ def test_full_groups_hold_one_size_where_they_can() -> None:
 
 def test_seven_clips_of_seven_sizes_all_train() -> None:
     sizes = [Bucket(frames=17, height=16 * n, width=64) for n in range(1, 8)]
-    items = [Item(str(size), Path("x"), "", size, 1, 1, str(size)) for size in sizes]
+    items = [Item(str(size), Path("x"), ("",), size, 1, 1, str(size)) for size in sizes]
     sampler = Sampler(SimpleNamespace(items=items, windows=None), 4, 1, 0)
     plans = epoch(sampler)
     assert sampler.steps_per_epoch == 2 and sum(len(plan.examples) for plan in plans) == 7
@@ -142,3 +143,89 @@ def test_independent_windows_weigh_one_in_the_mean_and_clips_the_same() -> None:
     assert sum(example.weight for example in examples) / 24 == pytest.approx(1)
     per_clip = [sum(example.weight for example in examples if example.position == position) for position in range(3)]
     assert per_clip == pytest.approx([8.0] * 3)
+
+
+@pytest.mark.parametrize("settings", [{}, {"grouping": "independent"}, {"per_clip": 2}])
+@pytest.mark.parametrize("windows", [(1,), (3, 5, 1)])
+def test_weights_keep_their_ratios_and_the_mean_stays_a_mean(windows: tuple[int, ...], settings: dict) -> None:
+    weights = {"0-0": 1.0, "0-1": 4.0, "1-0": 0.5, "2-0": 1.0}
+    plain = make((2, 1, 1), 2, 1, windows=windows, repeats=2, **settings)
+    items = [replace(item, weight=weights[item.name]) for item in {visit.name: visit for visit in plain._visits}.values()]
+    weighted = Sampler(SimpleNamespace(items=items, windows=None if windows == (1,) else WindowSettings(size=9, **settings)), 2, 1, 5)
+    before, after = ([example for plan in epoch(sampler) for example in plan.examples] for sampler in (plain, weighted))
+    assert [identity(example) for example in before] == [identity(example) for example in after]
+    for a, b in zip(after, before, strict=True):
+        assert a.weight == pytest.approx(b.weight * weights[a.item.name] / (6.5 / 4))
+    assert sum(example.weight for example in after) == pytest.approx(sum(example.weight for example in before))
+
+
+def test_weights_that_are_all_alike_change_nothing() -> None:
+    plain = make((3, 2), 2, 1)
+    items = [replace(item, weight=0.1) for item in plain._visits]
+    weighted = Sampler(SimpleNamespace(items=items, windows=None), 2, 1, 5)
+    pairs = zip(epoch(plain), epoch(weighted), strict=True)
+    assert all([e.weight for e in a.examples] == pytest.approx([e.weight for e in b.examples]) for a, b in pairs)
+
+
+PIECES = {"items": 4, "windows": (3, 1, 2, 5)}
+
+
+def piecewise(world: int = 1, rank: int = 0) -> Sampler:
+    items = [
+        Item(f"c{n}", Path("x"), ("",), SIZES[n % 2], windows, 1, f"k{n}", weight=1.0 + n, pieces=True)
+        for n, windows in enumerate(PIECES["windows"])
+    ]
+    return Sampler(SimpleNamespace(items=items, windows=None), 2, 1, 7, rank=rank, world=world)
+
+
+def test_pieces_are_examples_that_count_as_much_as_a_clip() -> None:
+    sampler = piecewise()
+    examples = [example for plan in epoch(sampler) for example in plan.examples]
+    assert sampler.steps_per_epoch == 6 and sampler.effective_batch == "2 pieces" and len({identity(e) for e in examples}) == 11
+    assert sum(example.weight for example in examples) * 2 / 11 == pytest.approx(1)
+    by_clip = {example.item.name: example.weight for example in examples}
+    assert by_clip["c3"] == pytest.approx(4 * by_clip["c0"])
+
+
+@pytest.mark.parametrize("world", [2, 3, 5])
+@pytest.mark.parametrize("make_one", [lambda **r: piecewise(**r), lambda **r: ranked(**r)], ids=["pieces", "windows and variants"])
+def test_ranks_share_the_steps_of_one(make_one, world: int) -> None:
+    alone, ranks = make_one(), [make_one(world=world, rank=rank) for rank in range(world)]
+    assert {sampler.steps_per_epoch for sampler in ranks} == {alone.steps_per_epoch}
+    for step in range(1, 2 * alone.steps_per_epoch + 1):
+        whole, parts = alone.plan(step), [sampler.plan(step) for sampler in ranks]
+        told = Counter((identity(e), e.item.key, e.weight) for plan in parts for e in plan.examples)
+        assert told == Counter((identity(e), e.item.key, e.weight) for e in whole.examples)
+        assert sum(plan.weight for plan in parts) == pytest.approx(whole.weight)
+        counts = [len(plan.examples) for plan in parts]
+        assert max(counts) - min(counts) <= 1
+        assert all(len({e.item.size for e in batch}) == 1 and len(batch) <= 2 for plan in parts for batch in plan.micro_batches)
+
+
+def ranked(world: int = 1, rank: int = 0) -> Sampler:
+    items = [Item(f"c{n}", Path("x"), ("",), SIZES[n % 3], 1 + n % 3, 2, f"k{n}", variants=(f"k{n}b", f"k{n}c")) for n in range(7)]
+    return Sampler(SimpleNamespace(items=items, windows=WindowSettings(size=9)), 2, 2, 7, rank=rank, world=world)
+
+
+def test_each_visit_sees_one_variant_drawn_by_key() -> None:
+    seen = {number: {} for number in range(12)}
+    for number in seen:
+        for plan in epoch(ranked(), number):
+            for example in plan.examples:
+                assert example.item.key.startswith(example.item.name.replace("c", "k"))
+                seen[number].setdefault(example.position, set()).add(example.item.key)
+    assert all(len(keys) == 1 for visits in seen.values() for keys in visits.values())  # a clip's windows are of one variant
+    assert {key for visits in seen.values() for keys in visits.values() for key in keys} == {
+        f"k{n}{variant}" for n in range(7) for variant in ("", "b", "c")
+    }
+
+
+@pytest.mark.parametrize(("multiplier", "video"), [(1.0, 4), (0.5, 2), (0.01, 1), (2.0, 8)])
+def test_videos_have_a_batch_size_of_their_own(multiplier: float, video: int) -> None:
+    still = Bucket(frames=1, height=48, width=64)
+    items = [Item(f"{size}-{n}", Path("x"), ("",), size, 1, 1, f"{size}-{n}") for size in (still, SIZES[0]) for n in range(16)]
+    plain, sampler = (Sampler(SimpleNamespace(items=items, windows=None), 4, 2, 3, video_multiplier=m) for m in (1.0, multiplier))
+    for before, after in zip(epoch(plain), epoch(sampler), strict=True):
+        assert {identity(e): e.weight for e in before.examples} == {identity(e): e.weight for e in after.examples}
+        for batch in after.micro_batches:
+            assert len(batch) == (4 if batch[0].item.size == still else video)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,19 @@ NODES = {
     "VideoTrainerLoadModel": "1 Model",
     "VideoTrainerDemoClips": "2 Dataset",
     "VideoTrainerVideoFolder": "2 Dataset",
+    "VideoTrainerPairedFolders": "2 Dataset",
+    "VideoTrainerVideoList": "2 Dataset",
+    "VideoTrainerMetadataTable": "2 Dataset",
+    "VideoTrainerCaptionJson": "2 Dataset",
+    "VideoTrainerHubDataset": "2 Dataset",
+    "VideoTrainerWebDataset": "2 Dataset",
+    "VideoTrainerLoadParquet": "2 Dataset",
+    "VideoTrainerSaveParquet": "2 Dataset",
+    "VideoTrainerImportConfig": "3 Method",
+    "VideoTrainerCombineDatasets": "2 Dataset",
+    "VideoTrainerCaptionEdit": "2 Dataset",
     "VideoTrainerFrameBuckets": "2 Dataset",
+    "VideoTrainerFrameSampling": "2 Dataset",
     "VideoTrainerFramePackWindows": "2 Dataset",
     "VideoTrainerLoRASettings": "3 Method",
     "VideoTrainerOptimizer": "3 Method",
@@ -76,6 +89,15 @@ def test_only_model_and_dataset_are_required_for_training(listed: dict[str, Any]
 def test_help_is_served(server: ComfyServer, root: Path, node: str) -> None:
     status, text = server.get(f"/extensions/{PACK_NAME}/docs/{node}.md")
     assert status == 200 and text == (root / f"web/docs/{node}.md").read_bytes()
+
+
+def test_widgets_stand_where_saved_workflows_have_them(listed: dict[str, Any], root: Path) -> None:
+    """The front end fills widgets in their order: new ones may only follow those a workflow was saved with."""
+    for file in (root / "workflows").glob("*.json"):
+        for node in json.loads(file.read_text(encoding="utf-8"))["nodes"]:
+            if node["type"] in listed:
+                saved = [entry["name"] for entry in node["inputs"] if "widget" in entry]
+                assert [name for name, type, _ in inputs(listed[node["type"]]) if type in WIDGETS][: len(saved)] == saved, node["type"]
 
 
 def test_help_names_every_input(listed: dict[str, Any], root: Path) -> None:

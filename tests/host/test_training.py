@@ -135,7 +135,7 @@ def test_a_changed_clip_is_noticed(server: ComfyServer, client: Client) -> None:
     ("node", "changes", "said"),
     [
         ("clips", {"folder": "nowhere"}, "nowhere"),
-        ("clips", {"folder": ""}, "no folder"),
+        ("clips", {"folder": ""}, "is empty"),
         ("clips", {"folder": "."}, "no video"),
         ("model", {"path": "/nowhere/model"}, "/nowhere/model"),
         ("model", {"path": "some/unknown"}, "downloads are off"),

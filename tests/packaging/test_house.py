@@ -18,16 +18,16 @@ MAX_LINES_FILE, MAX_LINES_FUNCTION = 500, 80
 FORBIDDEN_MODULES = {"subprocess", "pickle", "cPickle", "dill", "marshal", "shelve", "pty", "pip", "ensurepip", "multiprocessing"}
 FORBIDDEN_CALLS = {"eval", "exec", "os.system", "os.popen", "os.execv", "os.fork", "importlib.reload"}
 COMFYUI = {"comfy", "comfy_api", "comfy_extras", "comfy_execution", "folder_paths", "server", "nodes", "execution", "node_helpers"}
-OPTIONAL = {"aiohttp", "torchao", "bitsandbytes"}  # ComfyUI's own server, and packages that are only probed for
+OPTIONAL = {"aiohttp", "torchao", "bitsandbytes", "pyarrow", "scenedetect"}  # ComfyUI's own server, and packages that only some uses need
 EXPLAINING = {"description", "tooltip", "title"}
 BY_PATH = {"trainer/__main__.py", "trainer/demo/pretrain.py"}  # also run as files
-HEAVY = {"torch", "torchvision", "diffusers", "transformers", "peft", "accelerate", "cv2", "av"}
-LIGHT = re.compile(r"__init__\.py|nodes/.*|trainer/(__init__|job|errors|events|packages|models/__init__)\.py")
+HEAVY = {"torch", "torchvision", "diffusers", "transformers", "peft", "accelerate", "cv2", "av", "pyarrow", "scenedetect"}
+LIGHT = re.compile(r"__init__\.py|nodes/.*|trainer/(__init__|job|job_versions|\w*settings|errors|events|packages|models/__init__)\.py")
 FAMILY = re.compile(r"(?<![a-z])wan(?![a-z])|hunyuan|(?<![a-z])ltx|cogvideo|mochi|hidream", re.IGNORECASE)
 FAMILY_PLACES = re.compile(r"trainer/(models/(\w+/.*|__init__\.py)|importers/.*|demo/.*)")
 
 # Who may be imported by whom: the first rule whose pattern matches the importing file holds.
-GROUND = r"trainer/(errors|events|draws|files|job|packages)\.py|trainer/__init__\.py"
+GROUND = r"trainer/(errors|events|draws|files|job|job_versions|\w*settings|packages)\.py|trainer/__init__\.py"
 DIRECTION = [
     (GROUND, GROUND),
     (r"trainer/models/(\w+)/.*", rf"{GROUND}|trainer/models/(base\.py|{{0}}/.*)"),

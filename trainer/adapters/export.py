@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .lora import Lora
 
 
-PATHS = ("source", "folder", "continue_from", "image")  # settings that hold paths
+PATHS = ("source", "folder", "file", "path", "videos", "captions", "encoder", "continue_from", "image")  # settings that hold paths
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Exporter:
             "modelspec.title": self.name,
             "modelspec.date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "modelspec.prediction_type": "flow",
-            "modelspec.trigger_phrase": job.captions.prefix,
+            "modelspec.trigger_phrase": ", ".join(_triggers(job)),
             "ss_output_name": self.name,
             "ss_network_module": "networks.lora",
             "ss_network_dim": str(lora.rank),
@@ -65,6 +65,12 @@ class Exporter:
             "video_trainer.version": __version__,
             "video_trainer.job": json.dumps(_without_paths(job.model_dump(mode="json"))),
         }
+
+
+def _triggers(job: TrainingJob) -> list[str]:
+    """The job's trigger and those of its sources, each once."""
+    edits = [job.captions, *(edit for source in job.dataset.clip_sources for edit in source.caption_edits)]
+    return list(dict.fromkeys(edit.prefix for edit in edits if edit.prefix))
 
 
 def _without_paths(value: Any) -> Any:

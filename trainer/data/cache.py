@@ -13,7 +13,7 @@ from .content import ContentIndex, signature, write_bytes
 if TYPE_CHECKING:
     from torch import Tensor
 
-CACHE_FORMAT = 1  # raised whenever the files' layout or what is in a key changes
+CACHE_FORMAT = 2  # raised whenever the files' layout or what is in a key changes
 
 
 class TensorCache:
@@ -47,7 +47,7 @@ class TensorCache:
         try:
             write_bytes(self.path(kind, key), save(tensors, metadata={"checksum": _checksum(tensors)}))
         except OSError as error:
-            raise _not_written(self.folder, error) from error
+            raise not_written(self.folder, error) from error
 
     def read(self, kind: str, key: str, prefix: str = "") -> dict[str, Tensor]:
         """The entry's tensors whose names begin with `prefix`, the prefix cut off; copied, so that the file is closed again.
@@ -87,7 +87,8 @@ def _checksum(tensors: dict[str, Tensor]) -> str:
     return hasher.hexdigest()
 
 
-def _not_written(folder: Path, error: OSError) -> UserError:
+def not_written(folder: Path, error: OSError) -> UserError:
+    """What to tell when something could not be kept in the cache."""
     if error.errno == errno.ENOSPC:
         return fail(str(folder), "the disk is full.", "Free space there, or set another folder for outputs; what is cached so far is kept.")
     return fail(str(folder), f"the cache cannot be written: {error.strerror or error}.", "Check the folder's permissions.")

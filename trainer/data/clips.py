@@ -1,10 +1,12 @@
-"""Planned clips to cached latents, one clip at a time."""
+"""Planned clips to cached latents: decoded in threads, encoded one after the other."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,9 +15,13 @@ from ..events import EventLog, Phase
 from .cache import CACHE_FORMAT, TensorCache
 from .content import component_identity, key_of
 from .decode import DECODER_FORMAT, decode_frames
+from .fit import CENTRE, offset
+from .likeness import difference_hash
 from .plan import ClipPlan
+from .prefetch import ahead
 from .report import ClipReport
 from .sources.record import UnusableClip
+from .takes import Take
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -24,81 +30,123 @@ if TYPE_CHECKING:
     from .encoders import Encoders
 
 VAE_PARTS = ("vae",)  # subfolders of the model that shape latents
+_LOOK = "look"  # name of a frame's difference hash inside an entry
 
 
 @dataclass
 class Entry:
-    """A planned clip on its way into the dataset; `digest` is the hash of its file, `key` names its latents."""
+    """A planned clip on its way into the dataset; `digest` is the hash of its file, `keys` name the latents of its variants."""
 
     plan: ClipPlan
     report: ClipReport
     digest: str
-    key: str = ""
+    keys: tuple[str, ...] = ()
+
+
+@dataclass
+class _Job:
+    """A cache entry to make, and the clips that wait for it: copies of a clip share one."""
+
+    key: str
+    plan: ClipPlan
+    take: Take
+    waiting: list[Entry] = field(default_factory=list)
 
 
 class ClipCache:
     """Latents by content: the file's bytes and everything that shaped them."""
 
-    def __init__(self, family: ModelFamily, encoders: Encoders, cache: TensorCache, log: EventLog) -> None:
-        self._family, self._encoders, self._cache, self._log = family, encoders, cache, log
+    def __init__(self, family: ModelFamily, encoders: Encoders, cache: TensorCache, log: EventLog, threads: int = 0) -> None:
+        self._family, self._encoders, self._cache, self._log, self._threads = family, encoders, cache, log, threads
         self._identity = component_identity(cache.index, family.folder, VAE_PARTS, log.check)
 
-    def key(self, entry: Entry) -> str:
-        """Name of the clip's cache entry, which holds all its windows."""
-        spec, size = self._family.spec, entry.plan.example
+    def key(self, plan: ClipPlan, take: Take, digest: str) -> str:
+        """Name of the cache entry of one variant, which holds all its examples; settings that change no pixel are not in it."""
+        spec, size = self._family.spec, plan.example
+        shown, more = (plan.probe.height, plan.probe.width), dict[str, object]()
+        cut = offset(shown, size.height, size.width, take.place)
+        if cut != offset(shown, size.height, size.width, CENTRE):
+            more["cut"] = cut
+        if take.order:
+            more["order"] = take.order
+        if self._encoders.tiled:
+            more["tiled"] = True
         return key_of(
-            content=entry.digest, indices=entry.plan.indices, window=size.frames, starts=entry.plan.starts,
-            height=size.height, width=size.width, crop="cover centre", decoder=DECODER_FORMAT,
+            content=digest, indices=take.indices, window=size.frames, starts=take.starts,
+            height=size.height, width=size.width, crop="cover centre", decoder=DECODER_FORMAT, **more,
             family=spec.family, variant=spec.variant, encoder=self._identity, dtype=str(self._family.vae_dtype), format=CACHE_FORMAT,
         )  # fmt: skip
 
-    def add(self, entries: Sequence[Entry], skip: Callable[[ClipPlan, str], None]) -> None:
+    def add(self, entries: Sequence[Entry], skip: Callable[[ClipPlan, UnusableClip], None]) -> None:
         """Encodes those not cached and sets all keys; the VAE is loaded only if there are any.
 
         A clip that turns out unusable gets its report's `skipped` set, and `skip` is told.
         """
+        jobs: dict[str, _Job] = {}
         for entry in entries:
-            entry.key = self.key(entry)
-        missing = [entry for entry in entries if not self._cache.has("clips", entry.key)]
-        if not missing:
+            made = {self.key(entry.plan, take, entry.digest): take for take in reversed(entry.plan.takes)}
+            entry.keys = tuple(reversed(made))  # variants whose pixels are the same are one
+            entry.report.variants = len(entry.keys)
+            for key, take in made.items():
+                if key in jobs or not self._cache.has("clips", key):
+                    jobs.setdefault(key, _Job(key, entry.plan, take)).waiting.append(entry)
+        if not jobs:
             return
         self._log.emit(Phase("prepare", "Encoding clips"))
         try:
             vae = self._encoders.vae()
-            done = self._log.progress(len(missing), "clips encoded")
-            for number, entry in enumerate(missing, 1):
-                try:
-                    if not self._cache.has("clips", entry.key):  # a copy of this clip may have made it
-                        self._cache.write("clips", entry.key, self._encode(vae, entry.plan))
-                except UnusableClip as error:
-                    entry.report.skipped = str(error)
-                    skip(entry.plan, str(error))
-                done(number)
+            done = self._log.progress(len(jobs), "clips encoded")
+            decoded = ahead([partial(examples, job.plan, job.take) for job in jobs.values()], self._threads, self._log.check)
+            with closing(decoded):
+                for number, (job, windows) in enumerate(zip(jobs.values(), decoded, strict=True), 1):
+                    try:
+                        if not all(entry.report.skipped for entry in job.waiting):  # for another variant of the clip
+                            self._cache.write("clips", job.key, self._encode(vae, windows))
+                    except UnusableClip as error:
+                        for entry in job.waiting:
+                            if not entry.report.skipped:
+                                entry.report.leave_out(error)
+                                skip(entry.plan, error)
+                    done(number)
         finally:
             self._encoders.park_vae()
             self._cache.index.save()
 
-    def _encode(self, vae: nn.Module, plan: ClipPlan) -> dict[str, Tensor]:
-        """The clip's latents, window by window; raises UnusableClip if it cannot be decoded or the VAE gives NaN."""
+    def look(self, entry: Entry) -> np.ndarray:
+        """The difference hash of a frame of the clip, 8 bytes; raises UserError if the entry was damaged since."""
+        return self._cache.read("clips", entry.keys[0], _LOOK)[""].numpy()
+
+    def _encode(self, vae: nn.Module, windows: Iterator[tuple[int, np.ndarray]]) -> dict[str, Tensor]:
+        """The clip's latents, example by example; raises UnusableClip if it cannot be decoded or the VAE gives NaN."""
         import torch
 
-        size, compute = plan.example, self._encoders.compute
-        frames = decode_frames(plan.record.path, plan.probe, plan.indices, size.height, size.width, self._log.check)
-        recent: deque[np.ndarray] = deque(maxlen=size.frames)  # no more of the clip is held than one window
-        windows = {start + size.frames - 1: number for number, start in enumerate(plan.starts)}  # by last frame
-        tensors = {}
-        for place, frame in enumerate(frames):
-            recent.append(frame)
-            if place not in windows:
-                continue
+        tensors: dict[str, Tensor] = {}
+        for number, frames in windows:
             self._log.check()
+            if number == 0:
+                tensors[_LOOK] = torch.from_numpy(difference_hash(frames[len(frames) // 2]))
             with torch.no_grad():
-                encoded = self._family.encode_video(vae, torch.from_numpy(np.stack(recent)).to(compute.device))
+                encoded = self._family.encode_video(vae, torch.from_numpy(frames).to(self._encoders.compute.device))
             for name, tensor in encoded.items():
                 if not tensor.isfinite().all():
-                    raise UnusableClip("the VAE gives values that are not finite")
-                tensors[window_prefix(windows[place]) + name] = tensor.cpu()
+                    raise UnusableClip("the VAE gives values that are not finite", "Look at the clip; if it is sound, use another VAE.")
+                tensors[window_prefix(number) + name] = tensor.cpu()
         return tensors
+
+
+def examples(plan: ClipPlan, take: Take, check: Callable[[], None]) -> Generator[tuple[int, np.ndarray], None, None]:
+    """A variant's examples as the model sees them, each with its number, in the order of their ends: [F, H, W, 3] uint8.
+
+    No more of the clip is held than one example. Raises UnusableClip if it cannot be decoded.
+    """
+    size = plan.example
+    numbers = {start + size.frames - 1: number for number, start in enumerate(take.starts)}  # by last frame
+    wanted = take.indices[: max(numbers) + 1]
+    recent: deque[np.ndarray] = deque(maxlen=size.frames)
+    for last, frame in enumerate(decode_frames(plan.record.path, plan.probe, wanted, size.height, size.width, check, take.place)):
+        recent.append(frame)
+        if last in numbers:
+            yield numbers[last], np.stack([recent[place] for place in take.order] if take.order else recent)
 
 
 def window_prefix(window: int) -> str:

@@ -47,7 +47,7 @@ class ContentIndex:
 
     def remember(self, path: Path, stat: list[int], value: str) -> None:
         """Keeps a value for the file in that state, unless it changed too shortly before to be sure."""
-        if time.time_ns() - max(stat[1], stat[2]) > _RACY_NS:
+        if settled(stat):
             self._known[str(path.absolute())] = [*stat, value]
             self._changed = True
 
@@ -63,6 +63,11 @@ def signature(path: Path) -> list[int]:
     """Size, modification and change time in ns, inode: what changes when a file does."""
     stat = path.stat()
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
+
+
+def settled(stat: list[int]) -> bool:
+    """Whether a file of this signature changed so long ago that a later change would show in it."""
+    return time.time_ns() - max(stat[1], stat[2]) > _RACY_NS
 
 
 def file_digest(path: Path, check: Callable[[], None] = nothing) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..job import Bucket, WindowSettings
 from .cache import TensorCache
@@ -21,15 +21,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Item:
-    """A clip as it is trained: `caption` has its prefix, `size` is that of one example, `key` names its latents."""
+    """A clip as it is trained: one of `captions` at each visit, `size` is that of one example, `key` names its latents."""
 
     name: str
     path: Path
-    caption: str
+    captions: tuple[str, ...]  # as they are encoded, at least one
     size: Bucket
     windows: int
     repeats: int
     key: str
+    weight: float = 1.0  # of its loss; only ratios matter
+    variants: tuple[str, ...] = ()  # keys of further random variants; at each visit one of all is seen
+    pieces: bool = False  # each window is an example of its own, and counts as much as a clip
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Dataset:
         return self.cache.read("clips", item.key, window_prefix(window))
 
     def text(self, caption: str) -> dict[str, Tensor]:
-        """Embeddings of an item's caption, of the empty caption, or of a text that was added."""
+        """Embeddings of one of an item's captions, of the empty caption, or of a text that was added."""
         return self.texts.read(caption)
 
     def add_text(self, text: str) -> None:
@@ -57,8 +60,50 @@ class Dataset:
 
     @property
     def fingerprint(self) -> str:
-        """Hash over what is trained on, in order: contents, sizes, captions, repeats and the encoders."""
-        return key_of(items=[[item.key, self.texts.key(item.caption), item.repeats] for item in self.items])
+        """Hash over what is trained on, in order: contents, sizes, captions, repeats, weights and the encoders."""
+        return key_of(
+            items=[[item.key, list(map(self.texts.key, item.captions)), item.repeats, item.weight, *item.variants] for item in self.items]
+        )
+
+
+class TrainingData(Protocol):
+    """What a run needs of a dataset, whatever its encodings lie in."""
+
+    @property
+    def items(self) -> Sequence[Item]:
+        """Clips in stable order, at least one."""
+        ...
+
+    @property
+    def windows(self) -> WindowSettings | None:
+        """How windows group."""
+        ...
+
+    @property
+    def sample_size(self) -> Bucket:
+        """Size of samples drawn without one of their own."""
+        ...
+
+    @property
+    def report(self) -> DatasetReport:
+        """What was kept and left out."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash over what is trained on."""
+        ...
+
+    def latents(self, item: Item, window: int = 0) -> dict[str, Tensor]:
+        """One example's encoding, {"latents": [C, T, h, w]}, not normalised."""
+        ...
+
+    def text(self, caption: str) -> dict[str, Tensor]:
+        """Embeddings of an item's caption, of the empty caption, or of a text that was added."""
+        ...
+
+    def add_text(self, text: str) -> None:
+        """Makes the embeddings of one more text available."""
 
 
 def commonest_size(items: Sequence[Item]) -> Bucket:

@@ -1,39 +1,48 @@
-"""Streaming decode: the wanted frames only, upright, scaled to cover and cropped to the centre as they come."""
+"""Streaming decode: the wanted frames only, upright, scaled to cover and cropped as they come."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from .colour import to_rgb
-from .probe import Probe, video_stream
+from .fit import CENTRE, covering, cropped, fit
+from .pictures import picture_frames
+from .probe import Probe
 from .sources.record import UnusableClip
+from .stream import decoded
 
 if TYPE_CHECKING:
-    from av.container import InputContainer
     from av.video.frame import VideoFrame
 
-DECODER_FORMAT = 1  # raised whenever the same file and settings would give other pixels
+DECODER_FORMAT = 2  # raised whenever the same file and settings would give other pixels
 _TOLERATED = 0.02  # share of wanted frames that may be missing inside a clip; they show the frame before
+Frame = TypeVar("Frame")
 
 
 def decode_frames(
-    path: Path, probe: Probe, wanted: Sequence[int], height: int, width: int, check: Callable[[], None]
-) -> Iterator[np.ndarray]:
+    path: Path, probe: Probe, wanted: Sequence[int], height: int, width: int, check: Callable[[], None],
+    place: tuple[float, float] = CENTRE,
+) -> Iterator[np.ndarray]:  # fmt: skip
     """Frames `wanted` (ascending source indices, repeats allowed) one after the other, each [height, width, 3] uint8.
 
+    `place` says what the crop keeps: the shares of what is cut off that lie above and to the left of it.
     `check` is called for every decoded frame and may raise to stop. Raises UnusableClip if the stream breaks off.
     """
     import av
 
     tally = _Tally(len(probe.times), set(wanted))
+    if probe.picture:
+        yield from _wanted(picture_frames(path, max(wanted)), wanted, tally, lambda image: _fitted(image, height, width, place), check)
+        return
     try:
-        with av.open(str(path)) as container:
-            yield from _wanted(_decoded(container, probe), wanted, tally, lambda frame: _picture(frame, probe, height, width), check)
+        with closing(decoded(path, probe, wanted)) as frames:
+            yield from _wanted(frames, wanted, tally, lambda frame: _upright(frame, probe, height, width, place), check)
     except (av.FFmpegError, OSError) as error:
         raise UnusableClip(f"decoding fails after frame {tally.last + 1} of {tally.total} ({error})") from error
 
@@ -51,14 +60,16 @@ class _Tally:
         """Notes a wanted frame that is not there; raises UnusableClip once there are too many."""
         self.missing.add(index)
         if self.last < 0 or len(self.missing) > max(1, _TOLERATED * len(self.wanted)):
-            raise UnusableClip(f"decoding breaks off after frame {self.last + 1} of {self.total}")
+            if index > self.last:
+                raise UnusableClip(f"decoding breaks off after frame {self.last + 1} of {self.total}")
+            raise UnusableClip(f"frame {min(self.missing) + 1} of {self.total} and others are damaged; repair or convert the file")
 
 
 def _wanted(
-    decoded: Iterator[tuple[int, VideoFrame]],
+    decoded: Iterable[tuple[int, Frame]],
     wanted: Sequence[int],
     tally: _Tally,
-    picture: Callable[[VideoFrame], np.ndarray],
+    picture: Callable[[Frame], np.ndarray],
     check: Callable[[], None],
 ) -> Iterator[np.ndarray]:
     """Pictures of the wanted frames; one that is missing shows the frame before it, as a player does."""
@@ -67,7 +78,7 @@ def _wanted(
         check()
         while place < len(wanted) and wanted[place] < tally.last:
             tally.miss(wanted[place])
-            yield picture(held or frame)
+            yield picture(frame if held is None else held)
             place += 1
         if place < len(wanted) and wanted[place] == tally.last:
             shown = picture(frame)
@@ -83,35 +94,14 @@ def _wanted(
         yield picture(held)
 
 
-def fit(pixels: np.ndarray, display: tuple[int, int], height: int, width: int) -> np.ndarray:
-    """A picture scaled to cover height × width and cropped to the centre, antialiased: [h, w, 3] -> [height, width, 3].
-
-    `display` is the height and width the picture is shown at, which differs from its own where pixels are not square.
-    """
-    import cv2
-
-    scale = max(height / display[0], width / display[1])
-    covered = max(height, round(display[0] * scale)), max(width, round(display[1] * scale))
-    if pixels.shape[:2] != covered:
-        shrinks = covered[0] < pixels.shape[0] or covered[1] < pixels.shape[1]
-        pixels = cv2.resize(pixels, covered[::-1], interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_CUBIC)
-    top, left = (covered[0] - height) // 2, (covered[1] - width) // 2
-    return pixels[top : top + height, left : left + width]
+def _upright(frame: VideoFrame, probe: Probe, height: int, width: int, place: tuple[float, float]) -> np.ndarray:
+    """A frame as displayed, covering height × width and cropped."""
+    covered = covering((probe.height, probe.width), height, width)
+    pixels = to_rgb(frame, probe.colour, *(covered[::-1] if probe.rotation % 180 else covered))
+    if probe.mirrored:
+        pixels = pixels[:, ::-1]
+    return cropped(np.rot90(pixels, probe.rotation // 90), height, width, place)
 
 
-def _decoded(container: InputContainer, probe: Probe) -> Iterator[tuple[int, VideoFrame]]:
-    """Decoded frames with their index in the probe, by presentation time where the container has one."""
-    index_of = {tick: index for index, tick in enumerate(probe.ticks)}
-    last = -1
-    for frame in container.decode(video_stream(container)):
-        found = None if probe.by_order or frame.pts is None else index_of.get(frame.pts)
-        index = found if found is not None and found > last else last + 1
-        if index >= len(probe.ticks):
-            return
-        last = index
-        yield index, frame
-
-
-def _picture(frame: VideoFrame, probe: Probe, height: int, width: int) -> np.ndarray:
-    pixels = np.ascontiguousarray(np.rot90(to_rgb(frame, probe.colour), probe.rotation // 90))
-    return fit(pixels, (probe.height, probe.width), height, width)
+def _fitted(picture: np.ndarray, height: int, width: int, place: tuple[float, float]) -> np.ndarray:
+    return fit(picture, (picture.shape[0], picture.shape[1]), height, width, place)

@@ -26,6 +26,11 @@ class Encoders(Protocol):
         """Device and dtype."""
         ...
 
+    @property
+    def tiled(self) -> bool:
+        """Whether the VAE encodes in tiles of the frame, which gives other latents."""
+        ...
+
     def vae(self) -> nn.Module:
         """The VAE, on the device."""
         ...

@@ -1,30 +1,49 @@
-"""The plan of a clip: retimed frames, bucket and windows, decided from its probe before anything is decoded."""
+"""The plan of a clip: retimed frames, bucket and examples, decided from its probe before anything is decoded."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..dataset_settings import KEEP_FPS
 from ..errors import fail
 from ..job import Bucket, DatasetSettings, WindowSettings
 from ..models.base import FamilySpec
-from .buckets import automatic_bucket, automatic_size, choose_bucket, rounded_buckets
+from .buckets import Sizes, sizes
 from .probe import Probe
-from .retime import exact_rate, retime
 from .sources.record import ClipRecord, UnusableClip
-from .windows import window_starts
+from .takes import Drawing, Take, takes, windowed_takes
+from .timeline import Timeline, timeline
+
+_LONGER = "Use a longer clip, a smaller bucket or window, or a higher frame rate."
 
 
 @dataclass(frozen=True)
 class ClipPlan:
-    """How one clip becomes examples: `indices` are its source frames in order, `starts` the first frame of each window."""
+    """How one clip becomes examples of one size, in one or several random variants."""
 
     record: ClipRecord
     probe: Probe
-    retimed: int  # frames of the whole clip at the target rate
-    indices: tuple[int, ...]  # source frame of each kept target frame
+    line: Timeline
     example: Bucket  # size of one example: the window, or the whole bucket
-    starts: tuple[int, ...]
+    takes: tuple[Take, ...]
+    pieces: bool = False  # each example is trained as an example of its own
+    own_size: bool = False  # the clip is smaller than every bucket, and has a size of its own
+
+    @property
+    def retimed(self) -> int:
+        """Frames of the whole clip at the target rate."""
+        return self.line.whole
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """Source frame of each kept target frame, of the first variant."""
+        return self.takes[0].indices
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """First of the kept frames of each example, of the first variant."""
+        return self.takes[0].starts
 
 
 @dataclass(frozen=True)
@@ -32,61 +51,112 @@ class Shaper:
     """The dataset's settings on the family's grid; plans each clip."""
 
     spec: FamilySpec
-    fps: float
-    buckets: tuple[Bucket, ...]
+    settings: DatasetSettings
+    sizes: Sizes
     windows: WindowSettings | None
+    seed: int = 0
 
-    def plan(self, record: ClipRecord, probe: Probe) -> ClipPlan:
-        """The clip's plan; raises UnusableClip if it is too short, saying what would fit."""
-        source = retime(probe.times, probe.end, exact_rate(self.fps))
-        if self.windows is not None:
-            return self._windowed(record, probe, source, self.windows)
-        size = probe.height, probe.width
-        bucket = choose_bucket(self.buckets, len(source), *size, False) if self.buckets else automatic_bucket(self.spec, len(source), *size)
+    @property
+    def fps(self) -> float:
+        """The rate clips are retimed to, or the family's own where each clip keeps its own."""
+        return self.settings.fps if self.settings.fps > 0 else self.spec.fps
+
+    def plan(self, record: ClipRecord, probe: Probe, content: str = "", cuts: Sequence[int] = ()) -> ClipPlan:
+        """The clip's plan; raises UnusableClip if it is too short, saying what would fit.
+
+        `content` is the hash of its file, by which its random variants are drawn, `cuts` its frames that begin a scene.
+        """
+        keeps = self.settings.fps == KEEP_FPS
+        line = timeline(probe, KEEP_FPS if keeps else self.fps, self.settings.max_duration, cuts)
+        drawing = Drawing(self.seed, content)
+        frames = min(len(line.longest), self.settings.max_frames or len(line.longest))
+        still = len(line.source) == 1 and self.spec.frame_rule.allows(1)
+        if self.windows is not None and not still:
+            return self._windowed(record, probe, line, self.windows, drawing)
+        bucket = self._bucket(probe, frames, False)
         if bucket is None:
-            least = min((bucket.frames for bucket in self.buckets), default=self.spec.frame_rule.offset)
-            length = self._length(probe, source)
-            raise UnusableClip(f"{length}, shorter than every bucket (least {least} frames); {self._largest(len(source))}")
-        return ClipPlan(record, probe, len(source), tuple(source[: bucket.frames]), bucket, (0,))
+            length = self._length(probe, line, frames)
+            why = f"{length}, shorter than every bucket (least {self.sizes.least} frames); {self._largest(frames)}"
+            raise UnusableClip(why, _LONGER)
+        variants = takes(line, bucket.frames, probe.keys, self.settings, self.settings.crop_position, drawing)
+        return ClipPlan(record, probe, line, bucket, variants, self.settings.gives_pieces, self._own(bucket))
 
-    def _windowed(self, record: ClipRecord, probe: Probe, source: list[int], windows: WindowSettings) -> ClipPlan:
-        frames, height, width = len(source), *automatic_size(self.spec, probe.height, probe.width)
-        if self.buckets:
-            bucket = choose_bucket(self.buckets, frames, probe.height, probe.width, True)
-            assert bucket is not None  # with windows every bucket is open to every clip
-            frames, height, width = min(frames, bucket.frames), bucket.height, bucket.width
-        starts = window_starts(frames, windows.size, windows.stride)
-        if not starts:
-            raise UnusableClip(f"{self._length(probe, source)}, shorter than the window of {windows.size}; {self._largest(frames)}")
-        return ClipPlan(record, probe, len(source), tuple(source[:frames]), Bucket(frames=windows.size, height=height, width=width), starts)
+    def _windowed(self, record: ClipRecord, probe: Probe, line: Timeline, windows: WindowSettings, drawing: Drawing) -> ClipPlan:
+        total = min(len(line.source), self.settings.max_frames or len(line.source))
+        bucket = self._bucket(probe, total, True)
+        assert bucket is not None  # with windows every bucket is open to every clip
+        reach = min(total, bucket.frames) if self.sizes.longest else total
+        variants = windowed_takes(line, reach, windows, self.settings, self.settings.crop_position, drawing)
+        if not variants:
+            longest = max(min(scene.stop, reach) - scene.start for scene in line.scenes)
+            why = f"{self._length(probe, line, longest)}, shorter than the window of {windows.size}; {self._largest(longest)}"
+            raise UnusableClip(why, _LONGER)
+        size = Bucket(frames=windows.size, height=bucket.height, width=bucket.width)
+        return ClipPlan(record, probe, line, size, variants, own_size=self._own(size))
 
-    def _length(self, probe: Probe, source: list[int]) -> str:
-        return f"{len(source)} frames at {self.fps:g} frames/s ({len(probe.times)} at {probe.fps:.3f} in the file)"
+    def _bucket(self, probe: Probe, frames: int, windowed: bool) -> Bucket | None:
+        bucket = self.sizes.choose(frames, probe.height, probe.width, windowed)
+        if bucket and self.settings.no_upscale and (bucket.height > probe.height or bucket.width > probe.width):
+            why = (
+                f"is {probe.height}x{probe.width}, smaller than the model takes ({bucket.height}x{bucket.width}), and is not to be enlarged"
+            )
+            raise UnusableClip(why, "Use a larger clip, or set dataset.no_upscale to false.")
+        return bucket
+
+    def _own(self, size: Bucket) -> bool:
+        return bool(self.sizes.buckets) and not any((b.height, b.width) == (size.height, size.width) for b in self.sizes.buckets)
+
+    def _length(self, probe: Probe, line: Timeline, frames: int) -> str:
+        length = f"{line.whole} frames at {line.fps:g} frames/s ({len(probe.times)} at {probe.fps:.3f} in the file)"
+        if len(line.scenes) > 1:
+            length += f", at most {frames} of them without a scene cut"
+        elif frames < line.whole:
+            length += f", of which {frames} may be used"
+        return length
 
     def _largest(self, frames: int) -> str:
         largest = self.spec.frame_rule.floor(frames)
         return f"{largest} is the largest that fits" if largest <= frames else f"the model needs at least {largest}"
 
 
-def shaper(settings: DatasetSettings, spec: FamilySpec) -> tuple[Shaper, list[str]]:
-    """The settings on the family's grid, with a line for each rounding; raises UserError if no bucket holds a window."""
+def shaper(settings: DatasetSettings, spec: FamilySpec, seed: int = 0) -> tuple[Shaper, list[str]]:
+    """The settings on the family's grid, with a line for each rounding and for what changes how motion looks.
+
+    Raises UserError if no bucket holds a window, or windows are to be cut another way at the same time.
+    """
     windows = settings.windows
-    buckets, problems = rounded_buckets(settings.buckets, spec, windows is not None)
+    chosen, problems = sizes(settings, spec, windows is not None)
     notices = [str(problem) for problem in problems]
     if windows is not None:
         size = spec.frame_rule.floor(windows.size)
         if size != windows.size:
             notices.append(f"dataset.windows.size: {windows.size} frames were rounded to {size}: the model takes {spec.frame_rule}.")
         windows = windows.model_copy(update={"size": size})
-        buckets = _holding(buckets, size, spec)
-    return Shaper(spec, settings.fps or spec.fps, tuple(buckets), windows), notices
+        chosen = _holding(chosen, size, spec)
+        if settings.frame_sample_strategy != "head":
+            found = f"'{settings.frame_sample_strategy}' is not used with windows, which take all parts of a clip."
+            raise fail("dataset.frame_sample_strategy", found, "Set it to head, or remove the windows.")
+        settings = settings.model_copy(update={"temporal_augmentation": "reverse" if settings.reverses else "off"})
+    return Shaper(spec, settings, chosen, windows, seed), notices + _warnings(settings)
 
 
-def _holding(buckets: Sequence[Bucket], size: int, spec: FamilySpec) -> list[Bucket]:
+def _warnings(settings: DatasetSettings) -> list[str]:
+    """What of the sampling changes motion, or changes nothing."""
+    told = []
+    if settings.frame_sample_strategy == "uniform":
+        told.append("dataset.frame_sample_strategy: uniform speeds motion up: frames are spread over the whole clip.")
+    if settings.frame_shuffling:
+        told.append("dataset.frame_shuffling: the frames of every example are shuffled, which destroys motion.")
+    if "crop" in settings.temporal_augmentation and not settings.crops:
+        others = f"{settings.frame_sample_strategy}, which takes other parts of a clip already"
+        told.append(f"dataset.temporal_augmentation: crop adds nothing to {others}.")
+    return told
+
+
+def _holding(chosen: Sizes, size: int, spec: FamilySpec) -> Sizes:
     """The buckets a window fits into."""
-    holding = [bucket for bucket in buckets if bucket.frames >= size]
-    if buckets and not holding:
-        longest = max(bucket.frames for bucket in buckets)
-        cure = f"Use a window of {spec.frame_rule.floor(longest)} or longer buckets."
-        raise fail("dataset.windows.size", f"a window of {size} frames is longer than every bucket (longest {longest}).", cure)
+    holding = chosen.holding(size)
+    if chosen.longest and not holding.longest:
+        cure = f"Use a window of {spec.frame_rule.floor(chosen.longest)} or longer buckets."
+        raise fail("dataset.windows.size", f"a window of {size} frames is longer than every bucket (longest {chosen.longest}).", cure)
     return holding

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from .colour import Colour, colour_of
+from .colour import BT709, Colour, colour_of, side_data
+from .pictures import is_picture, picture_facts
 from .retime import constant_rate
 from .sources.record import UnusableClip
+from .stream import decoder_of, frames_of, video_stream
 
 if TYPE_CHECKING:
     from av.container import InputContainer
+    from av.packet import Packet
+    from av.video.codeccontext import VideoCodecContext
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
+
+_FULL = 2  # AVCOL_RANGE_JPEG
+_FIELD_ORDERS = (2, 3, 4, 5)  # AV_FIELD_TT, BB, TB, BT
+_KEYED = ("h264", "hevc", "vp8", "vp9", "libvpx", "libvpx-vp9", "av1", "libdav1d", "prores", "mjpeg")  # keyframes need nothing before them
+_INDEXED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")  # containers with presentation times that can be gone to
+_DOLBY = ("dvh1", "dvhe", "dva1", "dvav", "dav1")  # sample entries of Dolby Vision
 
 
 @dataclass(frozen=True)
@@ -25,46 +36,48 @@ class Probe:
 
     ticks: tuple[int, ...]  # presentation times in the stream's time base
     times: tuple[Fraction, ...]  # s, from 0
-    end: Fraction  # s, when the last frame leaves the screen
+    end: Fraction  # s, when the last frame leaves the screen; 0 for a still picture, which has no duration
     height: int  # px, after rotation and with square pixels
     width: int
     rotation: int  # degrees, counter-clockwise, a multiple of 90
     colour: Colour
     codec: str
     by_order: bool  # the container has no presentation times: frames are matched by decoding order
+    mirrored: bool = False  # left and right are exchanged before it is rotated
+    interlaced: bool = False
+    keys: tuple[int, ...] = ()  # frames that decoding may start at; empty if only the first
+    picture: bool = False  # Pillow reads it
 
     @property
     def fps(self) -> float:
-        """Mean frame rate, frames/s."""
-        return float(len(self.times) / self.end)
+        """Mean frame rate, frames/s; 1 for a still picture."""
+        return float(len(self.times) / self.end) if self.end else 1.0
 
 
 def probe(path: Path) -> Probe:
-    """Reads a clip's packets and first frame; raises UnusableClip saying why it cannot be read."""
+    """Reads a clip's packets and first frame, or a picture's header; raises UnusableClip saying why it cannot be read."""
     import av
 
     try:
         if path.stat().st_size == 0:
             raise UnusableClip("the file is empty")
+        if is_picture(path):
+            return _of_picture(path)
         with av.open(str(path)) as container:
             stamps = _Stamps.of(container)
         with av.open(str(path)) as container:  # opened anew: not every container seeks back to its start
-            return _probe(container, stamps)
+            return _of_stream(container, stamps)
     except (av.FFmpegError, OSError, ValueError, EOFError) as error:
         raise UnusableClip(f"cannot be read ({_reason(error)})") from error
 
 
-def video_stream(container: InputContainer) -> VideoStream:
-    """The container's video stream, never its cover picture; raises UnusableClip if there is none or no decoder for it."""
-    from av.video.stream import VideoStream
-
-    stream = container.streams.best("video")
-    if not isinstance(stream, VideoStream):
-        raise UnusableClip("has no video stream")
-    if stream.codec_context is None:
-        raise UnusableClip("its codec has no decoder here; convert it to H.264")
-    stream.thread_type = "AUTO"
-    return stream
+def _of_picture(path: Path) -> Probe:
+    facts = picture_facts(path)
+    times = (Fraction(0), *accumulate(facts.durations))
+    count = max(1, len(facts.durations))
+    return Probe(
+        tuple(range(count)), times[:count], times[-1], facts.height, facts.width, 0, Colour(BT709, _FULL), facts.format, True, picture=True
+    )
 
 
 @dataclass(frozen=True)
@@ -76,39 +89,61 @@ class _Stamps:
     tick: Fraction
     rates: tuple[Fraction, ...]  # constant rates the container may mean, frames/s
     by_order: bool
+    keys: tuple[int, ...] = ()  # frames whose packets are keyframes, if times and order can be trusted
 
     @classmethod
     def of(cls, container: InputContainer) -> _Stamps:
-        """Reads all packets, keeping their times only."""
+        """Reads all packets, keeping their times only; those cut off by the end of the file do not count."""
         stream = video_stream(container)
         rates = tuple(Fraction(rate) for rate in (stream.average_rate, stream.guessed_rate, stream.base_rate) if rate)
-        stamps, count = [], 0
-        for packet in container.demux(stream):
-            if packet.size and not packet.is_discard:
-                count += 1
-                if packet.pts is not None:
-                    stamps.append((packet.pts, packet.duration or 0))
-        if not count:
+        packets = [_stamp(packet) for packet in container.demux(stream) if packet.size and not packet.is_discard and not packet.is_corrupt]
+        if not packets:
             raise UnusableClip("has no video frames")
-        if len(stamps) < count or not stream.time_base:
-            return cls(tuple(range(count)), 1, 1 / (rates or (Fraction(25),))[0], rates, True)
-        stamps.sort()
+        stamps = sorted((pts, duration) for pts, duration, _ in packets if pts is not None)
+        marks = [(place, pts) for place, (pts, _, key) in enumerate(packets) if key and pts is not None]
+        if len(stamps) < len(packets) or _restarts(marks) or not stream.time_base:
+            return cls(tuple(range(len(packets))), 1, 1 / (rates or (Fraction(25),))[0], rates, True)
+        ticks = tuple(pts for pts, _ in stamps)
         by_order = container.format.name == "avi"  # which stores decoding times only
-        return cls(tuple(pts for pts, _ in stamps), stamps[-1][1], stream.time_base, rates, by_order)
+        keyed = container.format.name in _INDEXED and len(set(ticks)) == len(ticks)
+        places = {tick: index for index, tick in enumerate(ticks)} if keyed else {}
+        return cls(ticks, stamps[-1][1], stream.time_base, rates, by_order, tuple(places[pts] for _, pts in marks) if keyed else ())
 
 
-def _probe(container: InputContainer, stamps: _Stamps) -> Probe:
+def _restarts(marks: list[tuple[int, int]]) -> bool:
+    """Whether times run backwards, as in badly joined files: `marks` are place and time of each keyframe's packet."""
+    return any(late < early or (late == early and after > before + 1) for (before, early), (after, late) in pairwise(marks))
+
+
+def _stamp(packet: Packet[VideoStream]) -> tuple[int | None, int, bool]:
+    """Presentation time and duration in ticks, and whether it is a keyframe."""
+    return packet.pts, packet.duration or 0, packet.is_keyframe
+
+
+def _of_stream(container: InputContainer, stamps: _Stamps) -> Probe:
     stream = video_stream(container)
-    codec = stream.codec_context.name
-    frame = next(iter(container.decode(stream)), None)
+    context = decoder_of(stream)
+    codec = context.name
+    frame = next(frames_of(container, stream, context, frozenset()), None)
     if frame is None:
         raise UnusableClip(f"its codec '{codec}' gave no frame; convert it to H.264")
+    _refuse_dolby(frame, context)
     times, end = _timeline(stamps)
-    rotation = round(frame.rotation / 90) * 90 % 360
+    rotation, mirrored = _orientation(frame)
     height, width = _display_size(frame, stream.sample_aspect_ratio, rotation)
+    interlaced = bool(frame.interlaced_frame) or getattr(stream.codec_context, "field_order", 0) in _FIELD_ORDERS
+    keys = stamps.keys if codec in _KEYED and not interlaced else ()
     return Probe(
-        stamps.ticks, times, end, height, width, rotation, colour_of(frame, int(stream.codec_context.color_trc)), codec, stamps.by_order
-    )
+        stamps.ticks, times, end, height, width, rotation, colour_of(frame, stream.codec_context), codec, stamps.by_order,
+        mirrored, interlaced, keys,
+    )  # fmt: skip
+
+
+def _refuse_dolby(frame: VideoFrame, context: VideoCodecContext) -> None:
+    """Raises UnusableClip for Dolby Vision that only its own decoders show right (profile 5): it names no colours of its own."""
+    dolby = str(context.codec_tag).lower() in _DOLBY or bool(side_data(frame, "DOVI_METADATA"))
+    if dolby and int(context.color_trc) in (0, 2):
+        raise UnusableClip("is Dolby Vision without a picture for other players (profile 5); convert it to HDR10 or SDR")
 
 
 def _timeline(stamps: _Stamps) -> tuple[tuple[Fraction, ...], Fraction]:
@@ -119,6 +154,22 @@ def _timeline(stamps: _Stamps) -> tuple[tuple[Fraction, ...], Fraction]:
         return tuple(index / rate for index in range(len(times))), len(times) / rate
     gaps = [after - before for before, after in pairwise(times)]
     return times, max(times) + (stamps.last * stamps.tick or (median(gaps) if gaps else Fraction(1, 25)))
+
+
+def _orientation(frame: VideoFrame) -> tuple[int, bool]:
+    """Degrees counter-clockwise, a multiple of 90, and whether left and right are exchanged before: the display matrix.
+
+    Its rows are (a, b, u), (c, d, v), (x, y, w): a stored point (p, q) is shown at (a p + c q + x, b p + d q + y).
+    """
+    data = side_data(frame, "DISPLAYMATRIX")
+    if not data:
+        return 0, False
+    a, b, _, c, d = struct.unpack_from("=5i", data)
+    mirrored = a * d - b * c < 0
+    right, down = (-a if mirrored else a), c  # where the first row's direction and the columns' go, horizontally
+    if abs(right) >= abs(down):
+        return (0 if right >= 0 else 180), mirrored
+    return (90 if down > 0 else 270), mirrored
 
 
 def _display_size(frame: VideoFrame, pixel_aspect: Fraction | None, rotation: int) -> tuple[int, int]:

@@ -3,39 +3,78 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .plan import ClipPlan
-from .sources.record import ClipRecord
+from .sources.record import ClipRecord, UnusableClip
 
 if TYPE_CHECKING:
     from .sampler import Sampler
 
 
+_BAR = 40  # characters of the longest bar
+
+
 @dataclass
 class ClipReport:
-    """One clip: `skipped` says why it is not trained on, empty if it is; sizes are height × width in px."""
+    """One clip: `skipped` says why it is not trained on, empty if it is, and `cure` what to do; sizes are height × width in px."""
 
     name: str
     path: str
     caption: str  # "file", "setting" or "none"
     skipped: str = ""
+    cure: str = ""
     source_frames: int = 0
     source_fps: float = 0.0
     source_size: str = ""
+    target_fps: float = 0.0
+    retimed: bool = False  # frames of the file are left out or shown more than once
     retimed_frames: int = 0  # the whole clip at the target rate
     used_frames: int = 0
-    source_indices: tuple[int, ...] = ()  # of the used frames
+    source_indices: tuple[int, ...] = ()  # of the used frames, of the first variant
+    scene_cuts: tuple[int, ...] = ()  # frames at the target rate that begin a new scene
     bucket: str = ""
-    windows: int = 0
+    windows: int = 0  # examples of one variant
+    variants: int = 1
     enlarged: bool = False  # the clip has fewer pixels than its bucket
-    hdr: str = ""  # "PQ" or "HLG"
+    own_size: bool = False  # the clip is smaller than every bucket, and is not enlarged
+    hdr: str = ""  # "PQ" or "HLG", which decoding maps to SDR
+    interlaced: bool = False  # decoding makes whole frames of its fields
 
     @property
     def shortened(self) -> bool:
-        """Whether frames at the end are left out."""
+        """Whether frames of the retimed clip are left out."""
         return self.used_frames < self.retimed_frames
+
+    def leave_out(self, error: UnusableClip) -> None:
+        """The clip is not used after all."""
+        self.skipped, self.cure = str(error), error.cure
+
+
+@dataclass
+class CaptionStatistics:
+    """What the texts are that are trained with; words are parted by spaces."""
+
+    texts: int = 0
+    mean_words: float = 0.0
+    longest_words: int = 0
+    empty: int = 0
+    most_variants: int = 0  # texts of one clip
+
+    @classmethod
+    def of(cls, captions: Sequence[Sequence[str]]) -> CaptionStatistics:
+        """Over every clip's texts."""
+        words = [len(text.split()) for texts in captions for text in texts]
+        mean = round(sum(words) / max(len(words), 1), 1)
+        return cls(len(words), mean, max(words, default=0), words.count(0), max(map(len, captions), default=0))
+
+    def __str__(self) -> str:
+        return (
+            f"caption texts: {self.texts}, mean {self.mean_words:g} words, longest {self.longest_words}, {self.empty} empty, "
+            f"at most {self.most_variants} of one clip"
+        )
 
 
 @dataclass
@@ -48,22 +87,27 @@ class DatasetReport:
     notices: list[str] = field(default_factory=list)
     steps_per_epoch: int = 0
     effective_batch: str = ""
+    texts: CaptionStatistics = field(default_factory=CaptionStatistics)
+    duplicates: list[list[str]] = field(default_factory=list)  # clips with the same bytes
+    alike: list[list[str]] = field(default_factory=list)  # clips of other bytes whose middle frames look the same
 
     def keep(self, plan: ClipPlan) -> ClipReport:
         """Adds a planned clip; it may still turn out unusable when it is decoded."""
-        clip, size = plan.probe, plan.example
+        clip, size, line = plan.probe, plan.example, plan.line
         self.clips.append(ClipReport(
             plan.record.name, str(plan.record.path), plan.record.origin,
             source_frames=len(clip.times), source_fps=round(clip.fps, 3), source_size=f"{clip.height}x{clip.width}",
-            retimed_frames=plan.retimed, used_frames=len(plan.indices), source_indices=plan.indices,
-            bucket=str(size), windows=len(plan.starts),
-            enlarged=clip.height < size.height or clip.width < size.width, hdr=clip.colour.hdr,
+            target_fps=round(line.fps, 3), retimed=line.retimed, retimed_frames=line.whole,
+            used_frames=len(plan.indices), source_indices=plan.indices, scene_cuts=tuple(scene.start for scene in line.scenes[1:]),
+            bucket=str(size), windows=len(plan.starts), variants=len(plan.takes),
+            own_size=plan.own_size,
+            enlarged=clip.height < size.height or clip.width < size.width, hdr=clip.colour.hdr, interlaced=clip.interlaced,
         ))  # fmt: skip
         return self.clips[-1]
 
-    def skip(self, record: ClipRecord, reason: str) -> None:
-        """Adds a clip that is not used."""
-        self.clips.append(ClipReport(record.name, str(record.path), record.origin, skipped=reason))
+    def skip(self, record: ClipRecord, reason: str, cure: str = "") -> None:
+        """Adds a clip that is not used, and what to do about it."""
+        self.clips.append(ClipReport(record.name, str(record.path), record.origin, skipped=reason, cure=cure))
 
     def describe(self, sampler: Sampler) -> None:
         """Adds what depends on batch size and accumulation."""
@@ -93,26 +137,45 @@ class DatasetReport:
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON-ready dict."""
         clips = [{**asdict(clip), "shortened": clip.shortened} for clip in self.clips]
-        counts = {"kept": len(self.kept), "skipped": len(self.skipped), "shortened": sum(clip.shortened for clip in self.kept)}
-        return {**asdict(self), "clips": clips, **counts, "buckets": self.buckets, "captions": self.captions}
+        return {**asdict(self), "clips": clips, **self._counts(), "buckets": self.buckets, "captions": self.captions}
+
+    def _counts(self) -> dict[str, int]:
+        kept = self.kept
+        return {
+            "kept": len(kept), "skipped": len(self.skipped),
+            "shortened": sum(clip.shortened for clip in kept), "retimed": sum(clip.retimed for clip in kept),
+        }  # fmt: skip
 
     def lines(self) -> list[str]:
         """The report as text: totals, then every clip."""
-        origin = self.captions
+        counts, origin = self._counts(), self.captions
         text = [
-            f"{len(self.kept)} clips kept, {len(self.skipped)} skipped, {sum(clip.shortened for clip in self.kept)} shortened",
-            f"captions: {origin['file']} from files, {origin['setting']} from the folder's setting, {origin['none']} without",
-            "buckets: " + ", ".join(f"{bucket}: {count}" for bucket, count in self.buckets.items()),
+            f"{counts['kept']} clips kept, {counts['skipped']} skipped, {counts['shortened']} shortened, {counts['retimed']} retimed",
+            f"captions: {origin['file']} from files, {origin['setting']} from their source's setting, {origin['none']} without",
+            str(self.texts),
+            *self._histogram(),
         ]
         if self.effective_batch:
             text.append(f"effective batch: {self.effective_batch}; {self.steps_per_epoch} steps per epoch")
-        return text + self.notices + [_line(clip, self.target_fps) for clip in self.clips]
+        text += [f"the same file: {', '.join(group)}" for group in self.duplicates]
+        text += [f"look alike: {', '.join(group)}" for group in self.alike]
+        return text + self.notices + [_line(clip) for clip in self.clips]
+
+    def _histogram(self) -> list[str]:
+        """A bar for each bucket."""
+        buckets = self.buckets
+        most, width = max(buckets.values(), default=1), max(map(len, buckets), default=0)
+        bars = [f"  {bucket:{width}} {'█' * -(-count * _BAR // most)} {count}" for bucket, count in buckets.items()]
+        return ["buckets:", *bars] if bars else []
 
 
-def _line(clip: ClipReport, fps: float) -> str:
+def _line(clip: ClipReport) -> str:
     if clip.skipped:
-        return f"{clip.name}: skipped: {clip.skipped}"
-    used = f", first {clip.used_frames} used" if clip.shortened else ""
+        return f"{clip.name}: skipped: {clip.skipped}. {clip.cure}".rstrip(". ") + "."
+    used = f", {clip.used_frames} used" if clip.shortened else ""
     windows = f" × {clip.windows} windows" if clip.windows > 1 else ""
+    variants = f" × {clip.variants} variants" if clip.variants > 1 else ""
+    cuts = f", scene cuts at {', '.join(map(str, clip.scene_cuts))}" if clip.scene_cuts else ""
     source = f"{clip.source_frames} frames at {clip.source_fps:g} frames/s"
-    return f"{clip.name}: {source} -> {clip.retimed_frames} at {fps:g}{used} -> {clip.bucket}{windows}"
+    made = (f", {clip.hdr} tone-mapped to SDR" if clip.hdr else "") + (", deinterlaced" if clip.interlaced else "")
+    return f"{clip.name}: {source}{made} -> {clip.retimed_frames} at {clip.target_fps:g}{cuts}{used} -> {clip.bucket}{windows}{variants}"

@@ -4,14 +4,17 @@ An epoch visits every clip `repeats` times in a keyed order. Its visits form gro
 one per step: full groups of one size first, then what is left of all sizes joined, and the groups are shuffled. Only
 one group of an epoch can be smaller than G. The step's loss is the sum of weight · loss over its examples, with
 weight 1/G (or 1/visits if the epoch has fewer than G), so every visit counts the same over an epoch, also in the
-smaller group. Groups depend on G alone: 4 × 1 and 1 × 4 see the same examples. Micro-batches never mix sizes.
+smaller group; a clip's own weight, divided by the mean over the epoch's visits, multiplies it. Groups depend on G
+alone: 4 × 1 and 1 × 4 see the same examples. Micro-batches never mix sizes. Several ranks share a step: each takes
+every so many of its examples, of all sizes in turn, so that step, draws and the sum of the weights stay those of one rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import fsum
 from typing import Protocol, TypeVar
 
 from .. import draws
@@ -35,7 +38,7 @@ class Example:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """The micro-batches of one optimizer step; each holds examples of one size."""
+    """A rank's micro-batches of one optimizer step, none if there are more ranks than examples; each holds examples of one size."""
 
     step: int
     epoch: int
@@ -77,20 +80,28 @@ class _Unit:
 
 
 class Sampler:
-    """Plans steps over a dataset's items; its window settings say how windows group, without them each item is one example."""
+    """Plans steps over a dataset's items; its window settings say how windows group, without them each item is one example.
 
-    def __init__(self, dataset: Trainable, batch_size: int, accumulation: int, seed: int) -> None:
+    Clips of more than one frame are computed batch size × `video_multiplier` at a time, rounded, at least one.
+    """
+
+    def __init__(
+        self, dataset: Trainable, batch_size: int, accumulation: int, seed: int,
+        *, video_multiplier: float = 1.0, rank: int = 0, world: int = 1,
+    ) -> None:  # fmt: skip
+        assert 0 <= rank < world
         windows = dataset.windows
         self._visits = [item for item in dataset.items for _ in range(item.repeats)]
-        self._seed, self._batch_size = seed, batch_size
+        self._seed, self._rank, self._world = seed, rank, world
+        self._batch_size, self._video_batch = batch_size, max(1, round(batch_size * video_multiplier))
         self._per_clip = windows.per_clip if windows else 0
         self._independent = windows is not None and windows.grouping == "independent"
         self._windowed = windows is not None
-        counts = [self._seen(item) for item in self._visits]
-        units = sum(counts) if self._independent else len(counts)
+        units = sum(map(self._units, self._visits))
+        shares = fsum(item.weight * (self._units(item) if item.pieces else 1) for item in self._visits)
+        self._scale = units / shares  # makes the mean weight of the units 1
         self.group = min(batch_size * accumulation, units)
         self.steps_per_epoch = -(-units // self.group)
-        self._mean_windows = units / len(counts) if self._independent else 1.0
         self._groups = lru_cache(maxsize=2)(self._epoch_groups)
 
     def plan(self, step: int) -> StepPlan:
@@ -98,10 +109,33 @@ class Sampler:
         epoch, index = divmod(step - 1, self.steps_per_epoch)
         by_size: dict[Bucket, list[Example]] = {}
         for unit in self._groups(epoch)[index]:
-            examples = [Example(unit.item, window, unit.weight / self.group, unit.position, epoch) for window in unit.windows]
-            by_size.setdefault(unit.item.size, []).extend(examples)
-        batches = [tuple(batch) for examples in by_size.values() for batch in _chunks(examples, self._batch_size)]
+            item = self._variant(unit, epoch)
+            examples = [Example(item, window, unit.weight / self.group, unit.position, epoch) for window in unit.windows]
+            by_size.setdefault(item.size, []).extend(examples)
+        if self._world > 1:
+            by_size = self._share(by_size)
+        batches = [
+            tuple(batch)
+            for size, examples in by_size.items()
+            for batch in _chunks(examples, self._batch_size if size.frames == 1 else self._video_batch)
+        ]
         return StepPlan(step, epoch, tuple(batches))
+
+    def _share(self, by_size: dict[Bucket, list[Example]]) -> dict[Bucket, list[Example]]:
+        """This rank's examples."""
+        mine: dict[Bucket, list[Example]] = {}
+        everything = [example for examples in by_size.values() for example in examples]
+        for example in everything[self._rank :: self._world]:
+            mine.setdefault(example.item.size, []).append(example)
+        return mine
+
+    def _variant(self, unit: _Unit, epoch: int) -> Item:
+        """The clip with the variant of it that is seen at this visit."""
+        item = unit.item
+        if not item.variants:
+            return item
+        keys = (item.key, *item.variants)
+        return replace(item, key=keys[draws.choice(len(keys), self._seed, "which variant", epoch, unit.position)])
 
     @property
     def effective_batch(self) -> str:
@@ -109,7 +143,7 @@ class Sampler:
         if self._independent:
             return _count(self.group, "window")
         if not self._windowed:
-            return _count(self.group, "clip")
+            return _count(self.group, "piece" if any(item.pieces for item in self._visits) else "clip")
         counts = {self._seen(item) for item in self._visits}
         least, most = min(counts), max(counts)
         return f"{_count(self.group, 'clip')} × " + (_count(most, "window") if least == most else f"{least} to {most} windows")
@@ -117,6 +151,10 @@ class Sampler:
     def _seen(self, item: Item) -> int:
         """Windows seen at one visit."""
         return min(self._per_clip or item.windows, item.windows)
+
+    def _units(self, item: Item) -> int:
+        """Units of one visit."""
+        return self._seen(item) if self._independent or item.pieces else 1
 
     def _epoch_groups(self, epoch: int) -> list[list[_Unit]]:
         units = list(self._epoch_units(epoch))
@@ -132,14 +170,15 @@ class Sampler:
         return [groups[place] for place in draws.permutation(len(groups), self._seed, "steps", epoch)]
 
     def _epoch_units(self, epoch: int) -> Iterable[_Unit]:
-        """The epoch's units in stable order; a clip's windows share its weight, windows on their own have mean weight 1."""
+        """The epoch's units in stable order, their mean weight 1; a clip's windows share its weight, pieces have it each."""
         for position, item in enumerate(self._visits):
+            weight = item.weight * self._scale
             windows = chosen_windows(item.windows, self._per_clip, self._seed, epoch, position)
-            if self._independent:
+            if item.pieces or self._independent:
                 for window in windows:
-                    yield _Unit(item, position, (window,), self._mean_windows / len(windows))
+                    yield _Unit(item, position, (window,), weight if item.pieces else weight / len(windows))
             else:
-                yield _Unit(item, position, tuple(windows), 1 / len(windows))
+                yield _Unit(item, position, tuple(windows), weight / len(windows))
 
 
 def _chunks(values: list[T], size: int) -> list[list[T]]:

@@ -32,7 +32,7 @@ def demo_job(model: Path, clips: Path, steps: int = STEPS, device: str = "auto")
         {
             "model": {"source": str(model)},
             "dataset": {
-                "folders": [{"folder": str(clips)}],
+                "sources": [{"kind": "folder", "folder": str(clips)}],
                 "buckets": [{"frames": frames, "height": height, "width": width}],
             },
             "captions": {"dropout": 0.0},

@@ -51,6 +51,7 @@ class FamilySpec:
     default_bucket: tuple[int, int, int]  # frames, height, width, where clips do not say otherwise
     conditions: tuple[str, ...] = ()  # e.g. "first_frame"
     adapter_targets: Mapping[str, str] = field(default_factory=dict)  # preset -> regex over module names
+    text_width: int = 0  # channels of the text embedding; 0 where a caption has several embeddings
 
     def latent_shape(self, frames: int, height: int, width: int) -> tuple[int, int, int, int]:
         """[C, T, h, w] of the latents of a clip."""
@@ -124,7 +125,7 @@ class ModelFamily(ABC):
 
     @abstractmethod
     def encode_text(self, encoder: TextEncoder, text: str) -> dict[str, Tensor]:
-        """Cacheable embeddings of one caption, padding cut off."""
+        """Cacheable embeddings of one caption, padding cut off; a single embedding [L, D] is named "text"."""
 
     # the step --------------------------------------------------------------------------------------------------
 

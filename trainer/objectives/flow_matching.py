@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from ..data.dataset import Dataset
+    from ..data.dataset import TrainingData
     from ..data.sampler import Example, Sampler
     from ..job import TrainingJob
     from ..models.base import ModelFamily
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class FlowMatching:
     """Collects a step's examples from the cache and compares predicted with true velocity."""
 
-    def __init__(self, job: TrainingJob, family: ModelFamily, dataset: Dataset, sampler: Sampler, device: torch.device) -> None:
+    def __init__(self, job: TrainingJob, family: ModelFamily, dataset: TrainingData, sampler: Sampler, device: torch.device) -> None:
         self.job, self.family, self.dataset, self.sampler, self.device = job, family, dataset, sampler, device
         self.shift = job.objective.shift or family.spec.train_shift
 
@@ -53,7 +53,7 @@ class FlowMatching:
         return MicroBatch(latents, text, noise, sigma, weights, examples)
 
     def _caption(self, example: Example) -> str:
-        dropped = (
-            draws.uniform(self.job.schedule.seed, "caption", example.epoch, example.position, example.window) < self.job.captions.dropout
-        )
-        return "" if dropped else example.item.caption
+        seed, key, captions = self.job.schedule.seed, (example.epoch, example.position, example.window), example.item.captions
+        if draws.uniform(seed, "caption", *key) < self.job.captions.dropout:
+            return ""
+        return captions[draws.choice(len(captions), seed, "which caption", *key)]

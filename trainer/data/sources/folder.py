@@ -1,114 +1,110 @@
-"""Folders of clips with sidecar captions (clip.mp4 + clip.txt)."""
+"""Folders of clips with sidecar captions (clip.mp4 + clip.txt), and walking folders for other formats."""
 
 from __future__ import annotations
 
-import codecs
 import os
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...errors import Problem, UserError
-from ...job import VideoFolder
-from .record import ClipRecord, Scan
+from ...errors import Problem
+from ...source_settings import PairedFolders, VideoFolder
+from .context import ScanContext
+from .paths import folder_path
+from .record import Listed, Scan
+from .text_file import read_caption, tell_encoding
 
-CLIP_EXTENSIONS = (".mp4", ".mov", ".mkv", ".webm", ".avi", ".m4v", ".gif")
+CLIP_EXTENSIONS = (".mp4", ".mov", ".mkv", ".webm", ".avi", ".m4v", ".gif", ".webp")
+IMAGE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")  # and a WebP that does not move
 CAPTION_EXTENSIONS = (".txt", ".caption")  # the first found wins
-_BOMS = (  # UTF-32 before UTF-16, whose mark it begins with
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
-_QUOTES = ('""', "''", "“”", "‘’")
 
 
-def folder_path(text: str) -> Path:
-    """The folder a user typed or pasted: spaces and quotes around it are dropped, ~ is the home folder."""
-    text = text.strip()
-    while len(text) >= 2 and text[0] + text[-1] in _QUOTES:
-        text = text[1:-1].strip()
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:  # "~name" of no user here is a name like any other
-        return Path(text)
+def scan_folder(source: VideoFolder, context: ScanContext) -> Iterator[Listed]:
+    """Every clip of the folder; a missing or blank caption file gives none."""
+    root = existing_folder(source.folder, "folder", context)
+    tree = look(root, source.subfolders, source.images, context.scan)
+    for name in tree.clips:
+        yield Listed(root / name, name, tree.caption(name, context.scan))
 
 
-def read_caption(path: Path) -> tuple[str, str]:
-    """The caption in a file and its encoding: by byte order mark, else UTF-8, else Windows-1252; line breaks become spaces."""
-    data = path.read_bytes()
-    text, encoding = _decode(data)
-    return " ".join(text.split()), encoding
+def scan_paired(source: PairedFolders, context: ScanContext) -> Iterator[Listed]:
+    """Every clip of the one folder, captioned by the file of the same name in the other."""
+    root = existing_folder(source.folder, "folder", context)
+    videos = existing_folder(str(root / folder_path(source.videos)), "videos", context)
+    captions = look(existing_folder(str(root / folder_path(source.captions)), "captions", context), True, False, Scan())
+    for name in look(videos, True, False, context.scan).clips:
+        yield Listed(videos / name, name, captions.caption(name, context.scan))
 
 
-def _decode(data: bytes) -> tuple[str, str]:
-    for bom, encoding in _BOMS:
-        if data.startswith(bom):
-            return data.decode(encoding, errors="replace"), encoding
-    for encoding in ("utf-8", "cp1252"):
-        try:
-            return data.decode(encoding), encoding
-        except UnicodeDecodeError:
-            continue
-    return data.decode("latin-1"), "latin-1"
-
-
-def scan_folders(folders: Sequence[VideoFolder]) -> Scan:
-    """All clips of the folders, captions read; raises UserError for every folder that is not there.
-
-    A clip reached twice (a folder listed twice, or inside another) is taken once, by its first listing.
-    """
-    problems = [problem for n, folder in enumerate(folders) if (problem := _check(folder, f"dataset.folders.{n}.folder"))]
-    if problems:
-        raise UserError(problems)
-    scan, taken = Scan(), set[str]()
-    for folder in folders:
-        root = folder_path(folder.folder).absolute()  # a relative name with a colon would be a protocol to FFmpeg
-        again = 0
-        for path, sidecar in _pairs(root, folder.subfolders, scan):
-            real = os.path.normcase(os.path.realpath(path))
-            if real in taken:
-                again += 1
-                continue
-            taken.add(real)
-            scan.clips.append(_record(root, path, sidecar, folder, scan))
-        if again:
-            scan.notices.append(Problem(str(root), f"{again} clips are listed twice and taken once.", "Repeats weighs a folder more."))
-    return scan
-
-
-def _check(folder: VideoFolder, where: str) -> Problem | None:
-    path = folder_path(folder.folder)
-    if not folder.folder.strip():
-        return Problem(where, "is empty.", "Give the folder that holds the clips.")
+def existing_folder(text: str, setting: str, context: ScanContext) -> Path:
+    """The folder a setting names, absolute; raises UserError if it is not there."""
+    path = folder_path(text)
+    if not text.strip():
+        raise context.fail(setting, "is empty.", "Give the folder that holds the clips.")
     if path.is_file():
-        return Problem(where, f"'{path}' is a file.", f"Give its folder, '{path.parent}'.")
+        raise context.fail(setting, f"'{path}' is a file.", f"Give its folder, '{path.parent}'.")
     if not path.is_dir():
-        return Problem(where, f"'{path}' does not exist.", "Give the folder that holds the clips.")
-    return None
+        raise context.fail(setting, f"'{path}' does not exist.", "Give an existing folder.")
+    return path.absolute()  # a relative name with a colon would be a protocol to FFmpeg
 
 
-def _pairs(root: Path, subfolders: bool, scan: Scan) -> Iterable[tuple[Path, Path | None]]:
-    """Clips with their caption files, sorted by path; counts every file seen by extension."""
-    found: list[tuple[Path, Path | None]] = []
-    for folder, names in _walk(root, subfolders, scan):
-        visible = [name for name in names if not name.startswith(".")]
-        scan.seen.update(Path(name).suffix.lower() or "(none)" for name in visible)
-        captions = {_sidecar_key(name): folder / name for name in visible if Path(name).suffix.lower() in CAPTION_EXTENSIONS}
-        for name in visible:
-            if Path(name).suffix.lower() in CLIP_EXTENSIONS:
-                keys = [_sidecar_key(Path(name).stem + extension) for extension in CAPTION_EXTENSIONS]
-                found.append((folder / name, next((captions[key] for key in keys if key in captions), None)))
-    return sorted(found, key=lambda pair: pair[0].relative_to(root).as_posix())
+@dataclass
+class Tree:
+    """What lies below a folder: names of clips relative to it in stable order, and caption files by the name they caption."""
+
+    clips: list[str] = field(default_factory=list)
+    captions: dict[str, Path] = field(default_factory=dict)
+
+    def caption(self, clip: str, scan: Scan) -> tuple[str, ...]:
+        """The caption of a clip; odd encodings and unreadable files become notices."""
+        stem = _composed(clip).rpartition(".")[0]
+        keys = [stem + extension for extension in CAPTION_EXTENSIONS]
+        path = next((self.captions[key] for key in (*keys, *map(str.casefold, keys)) if key in self.captions), None)
+        if path is None:
+            return ()
+        try:
+            caption, encoding = read_caption(path)
+        except OSError as error:
+            scan.notices.append(Problem(str(path), f"cannot be read ({error.strerror}).", "Its clip counts as uncaptioned."))
+            return ()
+        tell_encoding(path, encoding, scan)
+        return (caption,) if caption else ()
 
 
-def _walk(root: Path, subfolders: bool, scan: Scan) -> Iterable[tuple[Path, list[str]]]:
-    """Folders and their file names; links are followed, each real folder once, hidden folders never."""
+def look(root: Path, subfolders: bool, images: bool, scan: Scan) -> Tree:
+    """Clips and captions below a folder; counts every file seen by extension."""
+    tree, folded = Tree(), dict[str, Path]()
+    for folder, names in _walk(root, subfolders, _told(scan)):
+        inside = "" if folder == root else f"{folder.relative_to(root).as_posix()}/"
+        for name in names:
+            stem, extension = os.path.splitext(name)  # noqa: PTH122 - a Path for each of many files takes long
+            extension = extension.lower()
+            scan.seen[extension or "(none)"] += 1
+            if _is_clip(folder, name, extension, images):
+                tree.clips.append(inside + name)
+            elif extension in CAPTION_EXTENSIONS:
+                key = _composed(inside + stem + extension)
+                tree.captions[key] = folder / name
+                folded.setdefault(key.casefold(), folder / name)
+    tree.clips.sort()
+    tree.captions = {**folded, **tree.captions}
+    return tree
 
-    def unreadable(error: OSError) -> None:
-        scan.notices.append(Problem(str(error.filename), f"cannot be looked into ({error.strerror}).", "Give it read permission."))
 
+def _is_clip(folder: Path, name: str, extension: str, images: bool) -> bool:
+    """Whether a file is taken for training, by its extension; a WebP counts as a video only if it moves."""
+    if extension == ".webp":
+        return images or _moves(folder / name)
+    return extension in CLIP_EXTENSIONS or (images and extension in IMAGE_EXTENSIONS)
+
+
+def files_below(root: Path, subfolders: bool = True) -> Iterator[Path]:
+    """Files in stable order; links are followed, each real folder once, hidden files and folders never."""
+    return (folder / name for folder, names in _walk(root, subfolders, None) for name in names)
+
+
+def _walk(root: Path, subfolders: bool, unreadable: Callable[[OSError], None] | None) -> Iterator[tuple[Path, list[str]]]:
     visited = set[str]()
     for folder, inner, names in os.walk(root, onerror=unreadable, followlinks=True):
         real = os.path.realpath(folder)
@@ -117,31 +113,26 @@ def _walk(root: Path, subfolders: bool, scan: Scan) -> Iterable[tuple[Path, list
             continue
         visited.add(real)
         inner[:] = sorted(name for name in inner if not name.startswith(".") and name != "__MACOSX") if subfolders else []
-        yield Path(folder), sorted(names)
+        yield Path(folder), sorted(name for name in names if not name.startswith("."))
 
 
-def _sidecar_key(name: str) -> str:
-    """File name with its extension in lower case and accents composed (macOS stores them apart)."""
-    path = Path(unicodedata.normalize("NFC", name))
-    return path.stem + path.suffix.lower()
+def _told(scan: Scan) -> Callable[[OSError], None]:
+    def unreadable(error: OSError) -> None:
+        scan.notices.append(Problem(str(error.filename), f"cannot be looked into ({error.strerror}).", "Give it read permission."))
+
+    return unreadable
 
 
-def _record(root: Path, path: Path, sidecar: Path | None, folder: VideoFolder, scan: Scan) -> ClipRecord:
-    """A clip's record; a missing or blank caption file gives the folder's caption."""
-    name = path.relative_to(root).as_posix()
-    if sidecar is not None and (caption := _sidecar_caption(sidecar, scan)):
-        return ClipRecord(path, name, caption, "file", folder.repeats)
-    caption = folder.caption.strip()
-    return ClipRecord(path, name, caption, "setting" if caption else "none", folder.repeats)
+def _composed(name: str) -> str:
+    """A name with accents composed, which macOS stores apart."""
+    return unicodedata.normalize("NFC", name)
 
 
-def _sidecar_caption(path: Path, scan: Scan) -> str:
-    """The caption in a file, empty if there is none; odd encodings and unreadable files become notices."""
+def _moves(path: Path) -> bool:
+    """Whether a WebP is an animation: the flag in its extended header (WebP container specification)."""
     try:
-        caption, encoding = read_caption(path)
-    except OSError as error:
-        scan.notices.append(Problem(str(path), f"cannot be read ({error.strerror}).", "Its clip counts as uncaptioned."))
-        return ""
-    if encoding in ("cp1252", "latin-1"):
-        scan.notices.append(Problem(str(path), "is not UTF-8 and was read as Windows-1252.", "Save it as UTF-8 if letters look wrong."))
-    return caption
+        with path.open("rb") as file:
+            head = file.read(21)
+    except OSError:
+        return True  # decoding will say what is wrong with it
+    return head[12:16] == b"VP8X" and bool(head[20:] and head[20] & 2)

@@ -61,6 +61,7 @@ class Wan(ModelFamily):
             guidance=guidance,
             default_bucket=bucket,
             adapter_targets={"all": f"{ATTENTION}|{FEED_FORWARD}", "attention": ATTENTION, "feed-forward": FEED_FORWARD},
+            text_width=transformer.get("text_dim", 4096),
         )
 
     # files

@@ -1,0 +1,147 @@
+"""Foreign files as they come: Windows paths, encodings, shell scripts, and what tells one format from another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.importers.examples import FINETRAINERS_COMMAND, MUSUBI, PIPE_DATASET, PIPE_TRAINING, VALIDATION_JSON
+from trainer.errors import UserError
+from trainer.importers import documents, import_config
+from trainer.importers.shell import commands
+from trainer.importers.sources import kind_of
+
+
+@pytest.mark.parametrize("path", [r"C:\new\users", r"C:\tools\new", r"C:\data\clips", r"D:\bilder\neu", r"data\new clips"])
+def test_a_windows_path_in_double_quotes(path: str, tmp_path: Path) -> None:
+    file = tmp_path / "dataset.toml"
+    file.write_text(f'# folders\n[[directory]]\npath = "{path}"\n', encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        import_config([file])
+    (problem,) = caught.value.problems
+    assert problem.where == f"{file}, line 3" and path in problem.found and problem.cure == f"Write it in single quotes: '{path}'."
+    file.write_text(f"[[directory]]\npath = '{path}'\n", encoding="utf-8")
+    assert import_config([file]).job["dataset"]["sources"][0]["folder"] == path
+
+
+@pytest.mark.parametrize("path", [r"C:\new\users", r"C:\tools\new", r"C:\data\clips"])
+def test_a_windows_path_in_json(path: str, tmp_path: Path) -> None:
+    file = tmp_path / "preset.json"
+    file.write_text('{"training_method": "LORA",\n "base_model_name": "' + path + '"}', encoding="utf-8")
+    with pytest.raises(UserError, match=r"line 2.*single backslashes") as caught:
+        import_config([file])
+    assert path.replace("\\", "/") in caught.value.problems[0].cure
+    file.write_text('{"training_method": "LORA", "base_model_name": "' + path.replace("\\", "\\\\") + '"}', encoding="utf-8")
+    assert import_config([file]).job["model"]["source"] == path
+
+
+def test_windows_paths_in_commands_keep_their_backslashes() -> None:
+    (command,) = commands(r"python train.py --data_root C:\new\clips --output_dir 'D:\my runs' --cache_dir " + r'"E:\temp\x"' + "\r\n")
+    assert [command.data[name] for name in ("data_root", "output_dir", "cache_dir")] == [r"C:\new\clips", r"D:\my runs", r"E:\temp\x"]
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("A='x y'\npython t.py --a $A --b \"$A\" --c '$A'", {"a": ["x", "y"], "b": "x y", "c": "$A"}),
+        ("A=1; A+=2; B=${A}3\npython t.py --a=$B --b ${C:-dflt} --c $UNKNOWN", {"a": "123", "b": "dflt", "c": "$UNKNOWN"}),
+        ("x=(--a 1)\nx+=(--b \"two words\" # note\n)\npython t.py \"${x[@]}\" > log.txt 2>&1", {"a": "1", "b": "two words"}),
+        ("empty=()\npython t.py \"${empty[@]}\" --a -1 --b \\\n  c && echo --done", {"a": "-1", "b": "c"}),
+        ("X=\"--a \\\"p q\\\"\"\neval python t.py $X", {"a": "p q"}),
+        ("echo python t.py --b 2\npip install --upgrade pip\nNCCL=1 python -m pkg.mod --a 3", {"a": "3", "environment": {"NCCL": "1"}}),
+        ("python t.py --a \"unfinished", {"a": "unfinished"}),
+    ],
+)  # fmt: skip
+def test_shell(script: str, expected: dict[str, object]) -> None:
+    (command,) = commands(script)
+    assert command.data == expected
+
+
+def test_a_scripts_text_is_never_run(tmp_path: Path) -> None:
+    target = tmp_path / "ran"
+    found = commands(f"$(touch {target})\nA=`touch {target}`\npython t.py --a $(touch {target})")
+    assert found[0].data["a"] == f"$(touch {target})" and not target.exists()
+
+
+def test_two_runs_in_one_import_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "two.sh").write_text("python train.py --model_name wan --data_root a --rank 1\npython train.py --model_name wan --rank 2\n")
+    (tmp_path / "a.toml").write_text(PIPE_TRAINING, encoding="utf-8")
+    (tmp_path / "b.toml").write_text(PIPE_TRAINING, encoding="utf-8")
+    (tmp_path / "musubi.toml").write_text(MUSUBI, encoding="utf-8")
+    with pytest.raises(UserError, match="several times"):
+        import_config([tmp_path / "two.sh"])
+    with pytest.raises(UserError, match="several runs"):
+        import_config([tmp_path / "a.toml", tmp_path / "b.toml"])
+    with pytest.raises(UserError, match="several trainers"):
+        import_config([tmp_path / "a.toml", tmp_path / "musubi.toml"])
+    assert import_config([tmp_path / "a.toml", tmp_path / "a.toml"]).files == ("a.toml",)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (PIPE_DATASET, "diffusion-pipe"),
+        (MUSUBI, "musubi-tuner"),
+        (VALIDATION_JSON, "sample prompts"),
+        (FINETRAINERS_COMMAND, "finetrainers"),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_formats_are_told_by_content(text: str, name: str, encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "pasted.txt").write_bytes(text.replace("\n", "\r\n").encode(encoding))
+    assert import_config([tmp_path / "pasted.txt"]).format == name
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.toml", b"x = [1,\n", "is not TOML"),
+        ("a.json", b'{"a": ', "is not JSON"),
+        ("a.json", b'{"a": 1}', "no configuration of a trainer"),
+        ("a.txt", b"just words", "holds no command"),
+        ("a.sh", b"\xff\xfe\xfd", "is not UTF-8"),
+        ("a.yaml", b"a: 1", "is YAML"),
+        ("a.sh", b"python train.py --model_name wan --video_resolution_buckets 49x512", "49x512"),
+    ],
+)
+def test_other_files_are_refused_with_their_name(name: str, data: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UserError, match=message) as caught:
+        import_config([tmp_path / name])
+    assert name in str(caught.value) or "video_resolution_buckets" in str(caught.value)
+    with pytest.raises(UserError, match="cannot be read"):
+        import_config([tmp_path / "missing.toml"])
+
+
+def test_python_310_says_what_reads_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> None:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(documents, "import_module", absent)
+    (tmp_path / "a.toml").write_text(PIPE_TRAINING, encoding="utf-8")
+    with pytest.raises(UserError, match='pip install "tomli"'):
+        import_config([tmp_path / "a.toml"])
+
+
+@pytest.mark.parametrize(
+    ("files", "kind"),
+    [
+        (["a.mp4", "a.txt"], "folder"),
+        (["videos.txt", "prompt.txt", "videos"], "list"),
+        (["metadata.jsonl", "a.mp4"], "table"),
+        (["00.tar"], "webdataset"),
+        (["train.parquet"], "hub"),
+        (["prompts.txt", "a.mp4"], "folder"),
+        (["videos", "captions"], "paired"),
+    ],
+)
+def test_the_kind_of_a_dataset_is_seen_in_its_folder(files: list[str], kind: str, tmp_path: Path) -> None:
+    for name in files:
+        (tmp_path / name).touch()
+    assert kind_of(str(tmp_path)) == kind
+
+
+def test_the_kind_of_a_dataset_that_is_not_here() -> None:
+    assert kind_of("finetrainers/crush-smol") == "hub"
+    assert {kind_of(path) for path in ("/data/clips", "./data/clips", r"C:\data\clips", "clips")} == {"folder"}

@@ -1,0 +1,97 @@
+"""Job files: older versions, mistakes, paths, and how datasets are combined."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trainer.adapters.export import _triggers, _without_paths
+from trainer.dataset_settings import combined
+from trainer.errors import UserError
+from trainer.job import Bucket, CaptionEdit, CaptionSettings, DatasetSettings, TrainingJob, VideoFolder, all_settings
+from trainer.source_settings import SOURCES, HubDataset, MetadataTable
+
+FIRST = {
+    "version": 1,
+    "dataset": {"folders": [{"folder": "clips", "subfolders": False, "caption": "a", "repeats": 2}, {"folder": "more"}], "fps": 8.0},
+    "captions": {"dropout": 0.1, "prefix": "zorp"},
+}
+
+
+@pytest.mark.parametrize("version", [{}, {"version": 1}])
+def test_job_of_version_1_loads(tmp_path: Path, version: dict) -> None:
+    data = {name: part for name, part in FIRST.items() if name != "version"}
+    (tmp_path / "job.json").write_text(json.dumps({**data, **version}), encoding="utf-8")
+    job = TrainingJob.load(tmp_path / "job.json")
+    assert job.dataset.sources == [VideoFolder(folder="clips", subfolders=False, caption="a", repeats=2), VideoFolder(folder="more")]
+    assert (job.version, job.dataset.fps, job.captions.prefix) == (2, 8.0, "zorp")
+    assert TrainingJob.parse(job.model_dump(mode="json")) == job
+
+
+def test_mistakes_in_an_old_job_are_still_told() -> None:
+    with pytest.raises(UserError) as caught:
+        TrainingJob.parse({"version": 1, "dataset": {"folders": [{"folde": "x"}, 3]}})
+    assert [problem.where for problem in caught.value.problems] == ["dataset.sources.0.folde", "dataset.sources.1"]
+    with pytest.raises(UserError, match="folders: is not a setting"):
+        TrainingJob.parse({"version": 2, "dataset": {"folders": []}})
+
+
+@pytest.mark.parametrize("version", [0, 3, "1", None, [1]])
+def test_unknown_version_is_told(version: object) -> None:
+    with pytest.raises(UserError, match="version"):
+        TrainingJob.parse({"version": version})
+
+
+def test_mistakes_in_a_source_name_its_place_and_setting() -> None:
+    sources = [{"kind": "table", "weight": 0}, {"kind": "tables"}, {"file": "x"}, {"kind": "hub", "splitt": "x"}]
+    with pytest.raises(UserError) as caught:
+        TrainingJob.parse({"dataset": {"sources": sources}})
+    assert [problem.where.removeprefix("dataset.sources.") for problem in caught.value.problems] == ["0.weight", "1", "2", "3.splitt"]
+    assert "'split'" in str(caught.value) and "'caption_json'" in str(caught.value)
+
+
+def test_paths_of_every_source_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "clips").mkdir()
+    sources = [VideoFolder(folder="clips"), MetadataTable(file="clips"), HubDataset(source="owner/name"), HubDataset(source="clips")]
+    job = TrainingJob(dataset=DatasetSettings(sources=sources)).with_absolute_paths()
+    here = str(tmp_path / "clips")
+    assert [source.location for source in job.dataset.sources] == [here, here, "owner/name", here]
+
+
+def test_every_setting_is_labelled_and_explained() -> None:
+    parts = all_settings()
+    assert HubDataset in parts and CaptionEdit in parts
+    for part in parts:
+        if part is not TrainingJob:
+            assert not [name for name, field in part.model_fields.items() if name != "kind" and not (field.title and field.description)], (
+                part
+            )
+
+
+def test_combined_datasets_keep_all_sources_and_what_only_one_sets() -> None:
+    one = DatasetSettings(sources=[VideoFolder(folder="a")], fps=8)
+    two = DatasetSettings(sources=[VideoFolder(folder="b", weight=2)], buckets=[Bucket(frames=9)])
+    both = combined([one, two.with_caption_edit(CaptionEdit(prefix="zorp"))])
+    assert [source.location for source in both.sources] == ["a", "b"] and both.fps == 8 and both.buckets == two.buckets
+    assert [len(source.caption_edits) for source in both.sources] == [0, 1]
+    with pytest.raises(UserError, match=r"dataset\.fps"):
+        combined([one, DatasetSettings(fps=12)])
+
+
+def test_settings_published_in_lora_files_name_no_folder() -> None:
+    sources = [{"kind": kind, part.LOCATION: "/secret/last"} for kind, part in SOURCES.items()]
+    sources += [
+        {"kind": "paired", "folder": "x", "videos": "/secret/v", "captions": "C:\\secret\\c"},
+        {"kind": "list", "captions": "/secret/c"},
+        {"kind": "parquet", "encoder": "/secret/e"},
+    ]
+    job = TrainingJob.parse({"dataset": {"sources": sources}})
+    published = json.dumps(_without_paths(job.model_dump(mode="json")))
+    assert "secret" not in published and published.count('"last"') == len(SOURCES)
+
+
+def test_every_trigger_is_published_once() -> None:
+    edits = [CaptionEdit(prefix="zorp"), CaptionEdit(suffix="x"), CaptionEdit(prefix="blik")]
+    dataset = DatasetSettings(sources=[VideoFolder(caption_edits=edits)])
+    assert _triggers(TrainingJob(dataset=dataset, captions=CaptionSettings(prefix="zorp"))) == ["zorp", "blik"]

@@ -1,0 +1,50 @@
+"""Settings of captions: what is done to their text, and how often they are dropped."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import field_validator
+
+from .settings import Settings, setting
+
+
+class CaptionEdit(Settings):
+    """What is done to captions, in this order: opening removed, tags shuffled, trigger and template, suffix."""
+
+    prefix: str = setting("", "Trigger", "Text put before every caption with one space, such as a trigger word or an id token.")
+    suffix: str = setting("", "Suffix", "Text put after every caption with one space, or none if it begins with a punctuation mark.")
+    template: str = setting(
+        "", "Template", "Where trigger and caption go, such as '{trigger}, a film of {caption}'. Empty: '{trigger} {caption}'."
+    )
+    remove_openings: bool = setting(
+        False, "Remove openings", "Cuts openings that say nothing of the clip, such as 'The video shows' or 'In this clip, we see'."
+    )
+    shuffle_tags: bool = setting(False, "Shuffle tags", "Takes captions as tags between commas and puts them in a random order.")
+    keep_tags: int = setting(0, "Keep first tags", "Tags at the beginning that stay in their place.", unit="tags", ge=0, le=1000)
+    variants: int = setting(
+        1, "Variants", "Random orders made of each caption; all are encoded ahead, and one is drawn each time the clip is seen.",
+        ge=1, le=64,
+    )  # fmt: skip
+    uncaptioned: Literal["train", "skip"] = setting(
+        "train", "Clips without caption",
+        "train: clips without a caption, and without one from their source's setting, are trained with trigger and suffix alone. "
+        "skip: they are left out and reported.",
+    )  # fmt: skip
+
+    @field_validator("template")
+    @classmethod
+    def _known_places(cls, template: str) -> str:
+        places = re.findall(r"{.*?}|[{}]", template)
+        if template and ("{caption}" not in places or set(places) - {"{caption}", "{trigger}"}):
+            raise ValueError("a template holds {caption}, may hold {trigger}, and nothing else in braces")
+        return template
+
+
+class CaptionSettings(CaptionEdit):
+    """How all captions are used; what a source's own edits make of its captions comes first."""
+
+    dropout: float = setting(
+        0.05, "Caption dropout", "Share of examples trained with an empty caption, which keeps guidance working.", ge=0, le=1, step=0.01
+    )

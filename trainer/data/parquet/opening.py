@@ -1,0 +1,176 @@
+"""open_parquet: from a folder of FastVideo's Parquet files to a dataset that a run can train on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...caption_settings import CaptionSettings
+from ...errors import Problem, UserError, fail
+from ...events import EventLog, Phase
+from ...packages import require
+from ...settings import changed_settings
+from ...source_settings import ParquetFolder
+from ..cache import TensorCache
+from ..content import ContentIndex
+from ..dataset import Item, commonest_size
+from ..report import CaptionStatistics, ClipReport, DatasetReport
+from ..sources.paths import folder_path
+from ..sources.record import ClipRecord
+from ..texts import TextCache
+from .dataset import Found, ParquetDataset, state_of
+from .fit import LEAST_LIKENESS, clip_size, encoder_doubt, latent_axes, likeness, misfit, text_axes
+from .read import Findings, Skipped, parquet_files
+from .scan import scan_file
+
+if TYPE_CHECKING:
+    from ...models.base import FamilySpec, ModelFamily
+    from ..encoders import Encoders
+
+_NOTICES = 20  # rows named one by one in notices; the report names all
+UNCAPTIONED = "has no caption, and such clips are to be skipped"
+_DEAR = 256 << 20  # bytes decoded to read one example
+_CURE = "Write these rows anew with the model that is trained, or take the file out of the folder."
+SCANS = "parquet"  # the cache's folder of what files hold
+
+
+def open_parquet(
+    source: ParquetFolder, family: ModelFamily, cache: Path, encoders: Encoders | None, log: EventLog,
+    *, captions: CaptionSettings | None = None, where: str = "dataset.sources.0",
+) -> ParquetDataset:  # fmt: skip
+    """The rows of a folder's files (or of one file) that this model can be trained on; the others are reported.
+
+    `encoders` encodes the empty caption and prompts; None, or a model folder without text encoder, makes the empty caption
+    zeros as FastVideo does. Texts are encoded already: what `captions` would do to them is told as not done. The files are
+    read whole once; `cache` remembers what they hold. Raises UserError, of settings of `where`, if no row can be used,
+    Interrupted on cancel.
+    """
+    import torch
+
+    require("pyarrow")
+    if not source.folder.strip():
+        raise fail(f"{where}.folder", "is empty.", "Give the folder that holds the Parquet files.")
+    if not family.spec.text_width:
+        raise fail(source.folder, "holds one embedding per caption, and this model needs several.", "Train it on the clips themselves.")
+    captions = captions or CaptionSettings()
+    store = TensorCache(cache, ContentIndex(cache / "index.json"))
+    opening = _Opening(family, store, log, f"{where}.encoder")
+    rows = opening.rows(folder_path(source.folder).absolute(), captions.uncaptioned == "skip")
+    if doubt := encoder_doubt(source.encoder, family, store.index, log.check, f"{where}.encoder"):
+        opening.notice(doubt, f"{where}.encoder")
+    for name in changed_settings(captions, but=("dropout", "uncaptioned")):
+        opening.notice("is not applied: Parquet files hold their captions already encoded.", f"captions.{name}")
+    texts: dict[str, Found] = {}
+    for found in rows:
+        texts.setdefault(found.row.caption, found)
+    if other := sum(texts[found.row.caption].row.text != found.row.text for found in rows):
+        opening.notice(f"{other} rows have the caption of another row but another embedding; the first row's is used for both.")
+    encoding = opening.texts(encoders, texts)
+    store.index.save()
+    items = tuple(_item(found, source, family.spec) for found in rows)
+    opening.report.texts = CaptionStatistics.of([item.captions for item in items])
+    blank = torch.zeros(family.spec.text_length, family.spec.text_width)
+    latents = {found.row.latent: found for found in rows}
+    return ParquetDataset(items, commonest_size(items), opening.report, latents, texts, encoding, blank)
+
+
+def _item(found: Found, source: ParquetFolder, spec: FamilySpec) -> Item:
+    row = found.row
+    size = clip_size(latent_axes(row.latent_shape), spec)
+    return Item(row.file_name or row.id, found.path, (row.caption,), size, 1, source.repeats, row.latent, source.weight)
+
+
+class _Opening:
+    """Reads and checks the files of one dataset, and tells what is found."""
+
+    def __init__(self, family: ModelFamily, store: TensorCache, log: EventLog, encoder: str) -> None:
+        self.family, self.store, self.log, self._encoder = family, store, log, encoder
+        self.report = DatasetReport(family.spec.fps)
+
+    def notice(self, text: str, where: str = "") -> None:
+        """A notice that the report keeps too."""
+        self.report.notices.append(f"{where}: {text}" if where else text)
+        self.log.notice(text, where)
+
+    def rows(self, root: Path, captioned: bool) -> list[Found]:
+        """All usable rows in order, only those with a caption if wanted; raises UserError with the reasons if there is none."""
+        files = parquet_files(root)
+        self.report.seen = {".parquet": len(files)}
+        self.log.emit(Phase("prepare", "Reading Parquet"))
+        findings, rows, images, dear = Findings(), list[Found](), 0, 0
+        done = self.log.progress(len(files), "Parquet files read")
+        for number, path in enumerate(files, 1):
+            scan = scan_file(path, self.store.folder / SCANS, self.store.index, self.log.check)
+            findings.skipped += [Skipped(path, *left) for left in scan.skipped]
+            findings.dtypes.update(scan.dtypes)
+            state = state_of(path) if scan.rows else (0, 0)
+            for row in scan.rows:
+                if reason := misfit(row, self.family.spec) or (UNCAPTIONED if captioned and not row.caption else ""):
+                    findings.skipped.append(Skipped(path, f"row {row.place.number}", reason))
+                    continue
+                rows.append(Found(path, state, row))
+                self._keep(rows[-1])
+                images += row.image
+                dear = max(dear, scan.group_rows * 4 * prod(row.latent_shape))
+            done(number)
+        self.store.index.save()
+        self._tell(root, findings, images, dear)
+        if not rows:
+            raise UserError([Problem(str(root), "none of the rows can be used:"), *_reasons(findings)])
+        return rows
+
+    def _keep(self, found: Found) -> None:
+        row, spec = found.row, self.family.spec
+        size = clip_size(latent_axes(row.latent_shape), spec)
+        self.report.clips.append(ClipReport(
+            row.file_name or row.id, str(found.path), "file" if row.caption else "none",
+            source_frames=size.frames, source_fps=round(row.fps or spec.fps, 3), source_size=f"{size.height}x{size.width}",
+            target_fps=round(row.fps or spec.fps, 3), retimed_frames=size.frames, used_frames=size.frames, bucket=str(size), windows=1,
+        ))  # fmt: skip
+
+    def _tell(self, root: Path, findings: Findings, images: int, dear: int) -> None:
+        """What the files hold besides sound rows."""
+        for left in findings.skipped:
+            self.report.skip(ClipRecord(left.path, f"{left.path.name} {left.rows}".strip()), left.reason, _CURE)
+        for left in findings.skipped[:_NOTICES]:
+            self.log.notice(f"skipped: {left.reason}", f"{left.path}, {left.rows or 'the whole file'}")
+        if (more := len(findings.skipped) - _NOTICES) > 0:
+            self.log.notice(f"{more} more rows are skipped; the dataset report says why.", str(root))
+        for text in findings.notices():
+            self.notice(text, str(root))
+        if images:
+            self.notice(f"{images} rows also hold an encoded image, which is not used: the model is trained from text.", str(root))
+        if dear > _DEAR:
+            text = f"Reading one row decodes up to {dear >> 20} MiB, because its file keeps many rows in a row group; steps may be slow."
+            self.notice(f"{text} Writing the dataset again with Save Parquet makes each row readable alone.", str(root))
+
+    def texts(self, encoders: Encoders | None, captions: dict[str, Found]) -> TextCache | None:
+        """What encodes further texts; tells if this model's text encoder would not have made the files' embeddings."""
+        if encoders is None or not (self.family.folder / "text_encoder").is_dir():
+            if "" not in captions:
+                self.notice("Without a text encoder the empty caption is trained as zeros, as FastVideo does.", "captions.dropout")
+            return None
+        texts = TextCache(self.family, encoders, self.store, self.log)
+        probe = next((caption for caption in captions if caption), "")
+        texts.add(["", probe])
+        if probe:
+            theirs = captions[probe].read("text_embedding", text_axes)
+            if (alike := likeness(theirs, texts.read(probe)["text"])) < LEAST_LIKENESS:
+                text = f"This model's text encoder gives '{probe[:80]}' another embedding than the file holds (likeness {alike:.2f} of 1)."
+                self.notice(f"{text} Samples and the empty caption come from this model's: check the declared encoder.", self._encoder)
+        return texts
+
+
+def _reasons(findings: Findings) -> list[Problem]:
+    """Each reason once, with the first place it was met and how many more there are."""
+    counts = Counter(left.reason for left in findings.skipped)
+    first = {left.reason: left for left in reversed(findings.skipped)}
+    return [
+        Problem(
+            f"{left.path}, {left.rows or 'the whole file'}",
+            f"{reason}" + (f", and {counts[reason] - 1} more." if counts[reason] > 1 else "."),
+        )
+        for reason, left in sorted(first.items(), key=lambda pair: -counts[pair[0]])
+    ]

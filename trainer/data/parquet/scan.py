@@ -1,0 +1,106 @@
+"""What a Parquet file holds, row by row: read and checked whole once, then remembered by the file's hash."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
+
+from ...files import write_bytes
+from ..cache import not_written
+from ..content import key_of
+from .read import Findings, Place, Skipped, file_samples
+from .sample import Sample, float32
+from .schema import IMAGE_PARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..content import ContentIndex
+    from .sample import Array
+
+SCAN_FORMAT = 1  # raised whenever what is remembered or how rows are checked changes
+
+
+class Row(BaseModel):
+    """A sound row; `latent` and `text` are hashes of shape and values, empty where there is no such tensor."""
+
+    place: Place
+    id: str
+    caption: str
+    file_name: str
+    fps: float
+    latent: str
+    latent_shape: list[int]
+    text: str
+    text_shape: list[int]
+    image: bool  # has any of the image parts
+
+
+class FileScan(BaseModel):
+    """All of one file: sound rows; (rows, reason) of those left out; rows per contradicted dtype."""
+
+    rows: list[Row]
+    skipped: list[tuple[str, str]] = []
+    dtypes: dict[str, int] = {}
+    group_rows: int = 1  # of the largest row group, which is decoded up to the row that is read
+
+
+def scan_file(path: Path, folder: Path, index: ContentIndex, check: Callable[[], None]) -> FileScan:
+    """The file's scan, from `folder` if these bytes were sound when scanned before; raises UserError if it cannot be kept there."""
+    try:
+        key = key_of(content=index.digest(path, check), format=SCAN_FORMAT)
+    except OSError as error:
+        return FileScan(rows=[], skipped=[("", f"cannot be read: {error.strerror or error}")])
+    known = folder / key[:2] / f"{key}.json"
+    try:
+        return FileScan.model_validate_json(known.read_bytes())
+    except (OSError, ValidationError):
+        scan = _scanned(path, check)
+    if scan.skipped:  # perhaps only this machine or this pyarrow cannot read it
+        return scan
+    try:
+        write_bytes(known, scan.model_dump_json().encode())
+    except OSError as error:
+        raise not_written(folder, error) from error
+    return scan
+
+
+def _scanned(path: Path, check: Callable[[], None]) -> FileScan:
+    findings, rows = Findings(), list[Row]()
+    for place, sample in file_samples(path, findings, check):
+        if all(np.isfinite(array).all() for array in _arrays(sample)):
+            rows.append(_row(place, sample))
+        else:
+            findings.skipped.append(Skipped(path, f"row {place.number}", "holds values that are not finite"))
+    skipped = [(left.rows, left.reason) for left in findings.skipped]
+    return FileScan(rows=rows, skipped=skipped, dtypes=findings.dtypes, group_rows=1 + max((row.place.row for row in rows), default=0))
+
+
+def _row(place: Place, sample: Sample) -> Row:
+    latent, text = sample.vae_latent, sample.text_embedding
+    return Row(
+        place=place, id=sample.id, caption=sample.caption, file_name=sample.file_name, fps=sample.fps,
+        latent=_digest(latent), latent_shape=_shape(latent), text=_digest(text), text_shape=_shape(text),
+        image=any(getattr(sample, part) is not None for part in IMAGE_PARTS),
+    )  # fmt: skip
+
+
+def _arrays(sample: Sample) -> list[Array]:
+    return [array for array in (sample.vae_latent, sample.text_embedding) if array is not None]
+
+
+def _shape(array: Array | None) -> list[int]:
+    return [] if array is None else list(array.shape)
+
+
+def _digest(array: Array | None) -> str:
+    if array is None:
+        return ""
+    values = float32(array)
+    hasher = hashlib.blake2b(str(values.shape).encode(), digest_size=20)
+    hasher.update(values.data)
+    return hasher.hexdigest()

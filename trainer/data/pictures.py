@@ -1,0 +1,120 @@
+"""Pictures and moving pictures that Pillow reads: JPEG, PNG, WebP, BMP, TIFF; animated WebP and PNG with their durations."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .colour import over_background
+from .sources.record import UnusableClip
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+PICTURE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".apng", ".webp", ".bmp", ".tif", ".tiff")
+_MOVING = ("WEBP", "PNG")  # the frames of others are pages or previews, not moments
+_SHORTEST, _INSTEAD = Fraction(1, 100), Fraction(1, 10)  # s; browsers show what is not longer than the one for the other
+_WITH_ALPHA = ("RGBA", "LA", "PA", "RGBa", "La")
+_ORIENTATION = 0x0112  # EXIF tag; 5 and up lie on their side
+
+
+@dataclass(frozen=True)
+class PictureFacts:
+    """Size as displayed in px, Pillow's name of the format, and how long each frame is shown (s); none for a still."""
+
+    height: int
+    width: int
+    format: str
+    durations: tuple[Fraction, ...]
+
+
+def is_picture(path: Path) -> bool:
+    """Whether Pillow reads the file rather than FFmpeg, by its extension."""
+    return path.suffix.lower() in PICTURE_EXTENSIONS
+
+
+def picture_facts(path: Path) -> PictureFacts:
+    """Reads a picture's header, or all frames of a moving one; raises UnusableClip saying why it cannot be read."""
+    with _opened(path) as image:
+        width, height = image.size
+        if image.getexif().get(_ORIENTATION, 1) >= 5:
+            height, width = width, height
+        return PictureFacts(height, width, str(image.format).lower(), tuple(_duration(image) for _ in _moments(image)))
+
+
+def picture_frames(path: Path, last: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Frames 0 … `last` as upright sRGB, each [h, w, 3] uint8; raises UnusableClip where the file breaks off."""
+    with _opened(path) as image:
+        moments = _moments(image)
+        index = -1
+        for index, _ in zip(range(last + 1), moments, strict=False):
+            yield index, _rgb(image)
+        if index < 0:
+            yield 0, _rgb(image)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image]:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            yield image
+    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+        raise UnusableClip(f"cannot be read ({error})") from error
+
+
+def _moments(image: Image) -> Iterator[None]:
+    """Stands the image at each frame of its animation in turn; nothing for a still."""
+    count = getattr(image, "n_frames", 1) if image.format in _MOVING else 1
+    first = int(getattr(image, "default_image", False))  # a PNG's picture for viewers that do not animate
+    if count - first > 1:
+        for number in range(first, count):
+            image.seek(number)
+            image.load()
+            yield
+
+
+def _duration(image: Image) -> Fraction:
+    """How long the frame it stands at is shown, s, exactly: WebP counts milliseconds, PNG has fractions of 16 bits."""
+    shown = Fraction(image.info.get("duration", 0) / 1000).limit_denominator(65535)
+    return shown if shown > _SHORTEST else _INSTEAD
+
+
+def _rgb(image: Image) -> np.ndarray:
+    """The frame it stands at: turned as its EXIF data say, to sRGB by its ICC profile, laid over the background."""
+    from PIL import ImageOps
+
+    image = ImageOps.exif_transpose(image)
+    if image.mode == "F":
+        raise UnusableClip("holds floating-point values; save it with 8 or 16 bits")
+    if image.mode.startswith("I"):  # grey of 16 bits
+        grey = (np.clip(np.asarray(image).astype(np.int64), 0, 65535) + 128) // 257
+        return np.repeat(grey.astype(np.uint8)[..., None], 3, axis=2)
+    if image.mode in _WITH_ALPHA or "transparency" in image.info:
+        return over_background(np.asarray(_srgb(image.convert("RGBA"))))
+    return np.asarray(_srgb(image if image.mode in ("RGB", "CMYK", "L") else image.convert("RGB")))
+
+
+def _srgb(image: Image) -> Image:
+    """RGB or RGBA in sRGB; a profile that is missing or does not fit counts as sRGB."""
+    from PIL import ImageCms
+
+    target = "RGBA" if image.mode == "RGBA" else "RGB"
+    if profile := image.info.get("icc_profile"):
+        try:
+            source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+            if "sRGB" not in ImageCms.getProfileDescription(source):
+                converted = ImageCms.profileToProfile(image, source, ImageCms.createProfile("sRGB"), outputMode=target)
+                assert converted is not None  # it only is when converting in place
+                return converted
+        except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
+            pass
+    return image.convert(target)

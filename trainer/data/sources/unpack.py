@@ -1,0 +1,105 @@
+"""Members of archives as files of their own, since decoders want paths.
+
+A member is kept in the cache under the hash of its bytes: once however many archives hold it, and a changed archive
+unpacks only what is new in it. What was unpacked takes as much room as the clips themselves; the folder may be
+deleted at any time, the next run unpacks again what it needs.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from ...errors import UserError, fail
+from ...files import write_bytes
+from ..content import settled, signature
+from .record import UnusableClip
+
+_CHUNK = 1 << 20  # bytes
+
+
+class Archive:
+    """The unpacked members of one archive; what each is called is remembered as long as the archive stays as it is.
+
+    Without a folder nothing is unpacked: a member's path is then the archive's own.
+    """
+
+    def __init__(self, path: Path, folder: Path | None, check: Callable[[], None]) -> None:
+        self.path, self._folder, self._check, self._state = path, folder, check, signature(path)
+        self._names: dict[str, str] = {}
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            memory = json.loads(self._memory.read_text(encoding="utf-8"))
+            if memory["state"] == self._state:
+                self._names = {str(member): str(name) for member, name in memory["members"].items()}
+
+    @property
+    def _memory(self) -> Path:
+        name = hashlib.blake2b(str(self.path).encode(errors="surrogatepass"), digest_size=20).hexdigest()
+        return (self._folder or Path()) / "archives" / f"{name}.json"
+
+    def known(self, member: str) -> Path | None:
+        """Where a member lies if its bytes need not be read."""
+        if self._folder is None:
+            return self.path
+        name = self._names.get(member)
+        path = self._folder / name[:2] / name if name else None
+        return path if path is not None and path.is_file() else None
+
+    def unpack(self, member: str, suffix: str, content: IO[bytes]) -> Path:
+        """Writes a member's bytes under their hash.
+
+        Raises UnusableClip if they cannot be read, UserError if the disk is full or the folder cannot be written.
+        """
+        assert self._folder is not None  # without it every member is known
+        hasher = hashlib.blake2b(digest_size=20)
+        beside = self._folder / f".{self._memory.stem}.{os.getpid()}.part"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with beside.open("wb") as file:
+                for chunk in _chunks(content, self._check):
+                    hasher.update(chunk)
+                    file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())
+            name = hasher.hexdigest() + suffix
+            path = self._folder / name[:2] / name
+            path.parent.mkdir(exist_ok=True)
+            os.replace(beside, path)
+        except OSError as error:
+            raise _not_written(self._folder, error) from error
+        finally:
+            beside.unlink(missing_ok=True)
+        self._names[member] = name
+        return path
+
+    def save(self) -> None:
+        """Remembers the members, unless the archive changed too shortly before to be sure; it only saves time."""
+        if self._folder is not None and settled(self._state):
+            with suppress(OSError):
+                write_bytes(self._memory, json.dumps({"state": self._state, "members": self._names}).encode())
+
+
+def _chunks(content: IO[bytes], check: Callable[[], None]) -> Iterator[bytes]:
+    while True:
+        check()
+        try:
+            chunk = content.read(_CHUNK)
+        except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+            raise UnusableClip(f"its archive is damaged ({error})") from error
+        if not chunk:
+            return
+        yield chunk
+
+
+def _not_written(folder: Path, error: OSError) -> UserError:
+    if error.errno == errno.ENOSPC:
+        return fail(str(folder), "the disk is full: clips in archives are unpacked there.", "Free space, or unpack the archive yourself.")
+    return fail(str(folder), f"clips cannot be unpacked there: {error.strerror or error}.", "Check the folder's permissions.")

@@ -1,0 +1,59 @@
+"""Telling what happens to the clips: as notices while they are read, and in the report for later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..events import EventLog
+from .report import DatasetReport
+from .sources.record import ClipRecord
+
+_NOTICES = 20  # clips named one by one in notices; the report names all
+
+
+@dataclass
+class Teller:
+    """Tells the user what happens to the clips, and keeps it for the report."""
+
+    log: EventLog
+    report: DatasetReport
+    skips: int = 0
+
+    def notice(self, text: str, where: str = "") -> None:
+        """A notice that the report keeps too."""
+        self.report.notices.append(f"{where}: {text}" if where else text)
+        self.log.notice(text, where)
+
+    def leave_out(self, record: ClipRecord, reason: str, cure: str) -> None:
+        """A clip is skipped before it is planned."""
+        self.report.skip(record, reason, cure)
+        self.skip(record.path, reason)
+
+    def skip(self, path: Path, reason: str) -> None:
+        """A clip is left out; after many, only the report says so."""
+        self.skips += 1
+        if self.skips <= _NOTICES:
+            self.log.notice(f"skipped: {reason}", str(path))
+
+    def summary(self) -> None:
+        """Notices about the dataset as a whole."""
+        kept = self.report.kept
+        if self.skips > _NOTICES:
+            self.log.notice(f"{self.skips - _NOTICES} more clips are skipped; the dataset report says why.")
+        if uncaptioned := sum(clip.caption == "none" for clip in kept):
+            self.notice(f"{uncaptioned} of {len(kept)} clips have no caption and are trained with the trigger alone or none.")
+        if interlaced := sum(clip.interlaced for clip in kept):
+            self.notice(f"{interlaced} of {len(kept)} clips are interlaced and are deinterlaced (bwdif), at one frame per two fields.")
+        if cut := sum(clip.used_frames * 2 < clip.retimed_frames for clip in kept):
+            self.notice(f"{cut} of {len(kept)} clips are used for less than half of their length: their bucket is that much shorter.")
+        if enlarged := sum(clip.enlarged for clip in kept):
+            self.notice(f"{enlarged} of {len(kept)} clips are smaller than their bucket and are enlarged.")
+        if own := sum(clip.own_size for clip in kept):
+            self.notice(f"{own} of {len(kept)} clips are smaller than every bucket and are trained at the largest size that they fill.")
+        if cuts := sum(bool(clip.scene_cuts) for clip in kept):
+            self.notice(f"{cuts} of {len(kept)} clips have scene cuts; no example crosses one.")
+        for groups, what in ((self.report.duplicates, "are the same file"), (self.report.alike, "have other bytes but look the same")):
+            if groups:
+                clips = sum(map(len, groups))
+                self.notice(f"{clips} clips {what} as others, such as {' and '.join(groups[0][:2])}; the dataset report names all.")

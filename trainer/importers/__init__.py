@@ -1,0 +1,76 @@
+"""Importers: other trainers' configuration files as a TrainingJob, with a line on each of their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from ..errors import fail
+from . import diffusion_pipe, fastvideo, finetrainers, musubi, onetrainer, sample_prompts
+from .documents import Document, read
+from .result import Imported, Line, Report
+from .sources import note_missing
+from .table import remaining, table
+
+
+class Importer(Protocol):
+    """One foreign format; a module of this package is one."""
+
+    def recognises(self, document: Document) -> bool:
+        """Whether a file is of this format, by what it holds."""
+        ...
+
+    def convert(self, documents: Sequence[Document], report: Report) -> list[Document]:
+        """Fills the report from files of this format; returns them and those that they name and that were read."""
+        ...
+
+
+IMPORTERS: dict[str, Importer] = {  # the first that recognises a file reads it
+    "diffusion-pipe": diffusion_pipe,
+    "musubi-tuner": musubi,
+    "OneTrainer": onetrainer,
+    "FastVideo": fastvideo,
+    "finetrainers": finetrainers,
+    "sample prompts": sample_prompts,
+}
+PROMPTS = "sample prompts"
+
+
+def import_config(paths: Sequence[Path | str]) -> Imported:
+    """Reads the files of one training run of another trainer; sample prompts may come with any of them.
+
+    The job is not checked: `TrainingJob.parse` names what it cannot take. Raises UserError for a file that cannot be read,
+    is of no known format, or is of another trainer than the rest.
+    """
+    report = Report([document for path in dict.fromkeys(map(Path, paths)) for document in read(path)])
+    groups: dict[str, list[Document]] = {}
+    for document in report.documents:
+        groups.setdefault(_format(document), []).append(document)
+    trainers = [name for name in groups if name != PROMPTS]
+    if len(trainers) > 1:
+        raise fail(", ".join(map(str, paths)), f"are of several trainers: {', '.join(trainers)}.", "Import one run at a time.")
+    documents: list[Document] = []
+    order = [*trainers, *(name for name in groups if name == PROMPTS)]
+    for name in order:
+        documents += IMPORTERS[name].convert(groups[name], report)
+    note_missing(report)
+    if not report.value("model.source"):
+        report.notes.append("The model is not set: model.source takes a diffusers folder or a hub id.")
+    report.notes.append("Settings that the file leaves out have Video Trainer's defaults, not the other trainer's.")
+    return report.result(
+        " and ".join([*trainers, *(name for name in groups if name == PROMPTS)]), (e for d in documents for e in d.entries())
+    )
+
+
+def _format(document: Document) -> str:
+    name = next((name for name, importer in IMPORTERS.items() if importer.recognises(document)), "")
+    if not name:
+        known = (
+            "diffusion-pipe TOML, musubi dataset TOML, OneTrainer JSON, finetrainers or FastVideo command lines, validation.json or .csv"
+        )
+        raise fail(str(document.path), "is no configuration of a trainer known here.", f"Known: {known}.")
+    return name
+
+
+__all__ = ["IMPORTERS", "Imported", "Importer", "Line", "import_config", "remaining", "table"]

@@ -1,0 +1,157 @@
+"""diffusion-pipe: a training TOML, a dataset TOML, or both. FramePack windows as in its fork's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .diffusion_pipe_dataset import convert_dataset, is_dataset
+from .documents import Document
+from .result import Entry, Report
+from .rules import Rule, alone, apply, betas, choice, family, follow, ignore, off, only, optimizer, refuse, run_name, to
+from .sizes import whole
+
+NAME = "diffusion-pipe"
+_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+_EPOCHS = "the job counts optimizer steps, and how many make an epoch depends on the clips; set schedule.steps"
+_BY_STEPS = "the job saves by steps: set output.save_every"
+_FILES = "the job takes one diffusers folder or hub id; set model.source"
+_QUANTISED = "frozen weights in 8 or 4 bit are not supported yet; the model stays in compute.dtype"
+_ONE_CARD = "several cards are not supported yet"
+
+
+def _micro_batch(report: Report, entry: Entry) -> None:
+    if isinstance(entry.value, list):
+        report.unsupported(entry, "one batch size serves all sizes; set schedule.batch_size")
+    else:
+        to("schedule.batch_size")(report, entry)
+
+
+def _checkpointing(report: Report, entry: Entry) -> None:
+    on = entry.value if isinstance(entry.value, bool) else True
+    report.put("memory.gradient_checkpointing", on)
+    why = "" if isinstance(entry.value, bool) else f"activations stay on the card: '{entry.value}' is not supported yet"
+    report.mapped(entry, "memory.gradient_checkpointing", on, why)
+
+
+def _existing_lora(report: Report, entry: Entry) -> None:
+    if str(entry.value).endswith(".safetensors"):
+        to("adapter.continue_from")(report, entry)
+    else:
+        report.unsupported(entry, "adapter.continue_from takes a LoRA file; give the .safetensors in that folder")
+
+
+TRAINING: dict[str, Rule] = {
+    "output_dir": run_name,
+    "epochs": refuse(_EPOCHS),
+    "max_steps": to("schedule.steps"),
+    "micro_batch_size_per_gpu": _micro_batch,
+    "image_micro_batch_size_per_gpu": ignore("images are not trained on"),
+    "gradient_accumulation_steps": to("schedule.accumulation"),
+    "gradient_clipping": to("optimizer.max_grad_norm"),
+    "warmup_steps": to("optimizer.warmup"),
+    "lr_scheduler": choice("optimizer.schedule", {"constant": "constant", "cosine": "cosine"}),
+    "force_constant_lr": to("optimizer.learning_rate", "it overrules optimizer.lr"),
+    "blocks_to_swap": off("blocks cannot be swapped to RAM yet"),
+    "disable_block_swap_for_eval": ignore("nothing is swapped"),
+    "pseudo_huber_c": refuse("the loss is the mean square"),
+    "huber_delta": refuse("the loss is the mean square"),
+    "smooth_l1_beta": refuse("the loss is the mean square"),
+    "activation_checkpointing": _checkpointing,
+    "reentrant_activation_checkpointing": ignore("checkpoints are not re-entrant, with the same result"),
+    "pipeline_stages": only([1], "one card, as here", _ONE_CARD),
+    "partition_*": ignore("it divides the model over several cards; here it is on one"),
+    "save_every_n_steps": to("output.save_every"),
+    "save_every_n_*": refuse(_BY_STEPS),
+    "checkpoint_every_n_*": refuse(_BY_STEPS),
+    "save_dtype": ignore("LoRA files are written in fp32"),
+    "caching_batch_size": ignore("clips are encoded one at a time"),
+    "map_num_proc": ignore("clips are decoded in threads, as many as help"),
+    "compile": off("models are not compiled yet"),
+    "steps_per_print": ignore("every step is shown"),
+    "logging_steps": ignore("every step is recorded"),
+    "x_axis_examples": ignore("the monitor counts steps"),
+    "video_clip_mode": only(["single_beginning"], "clips begin at their first frame here too", "clips begin at their first frame"),
+    "eval_*": refuse("there is no validation loss yet"),
+    "image_eval_*": ignore("images are not trained on"),
+    "regenerate_cache": ignore("the cache notices what changed by itself"),
+    "gradient_release": off("gradients are kept until the step"),
+    "monitoring.enable_wandb": off("there are no trackers yet; the live monitor shows the run"),
+    "monitoring.*": ignore("it belongs to wandb"),
+    "model.type": family,
+    "model.dtype": choice("compute.dtype", _DTYPES),
+    "model.transformer_dtype": refuse(_QUANTISED),
+    "model.diffusion_model_dtype": refuse(_QUANTISED),
+    "model.text_encoder_fp8": off(_QUANTISED),
+    "model.diffusers_path": to("model.source"),
+    "model.*_path": refuse(_FILES),
+    "model.framepack": off("it is answered with framepack_window_size"),
+    "model.framepack_window_size": ignore("framepack is off"),
+    "model.timestep_sample_method": choice("objective.timesteps", {"logitnormal": "logit-normal", "uniform": "uniform"}),
+    "model.sigmoid_scale": to("objective.logit_std"),
+    "model.shift": to("objective.shift"),
+    "model.flux_shift": off("objective.shift is one value for all sizes"),
+    "model.min_t": only([0], "all noise levels are trained", "noise levels cannot be limited yet"),
+    "model.max_t": only([1], "all noise levels are trained", "noise levels cannot be limited yet"),
+    "model.first_frame_conditioning_p": off("training from a first frame is not supported yet"),
+    "adapter.type": only(["lora"], "a LoRA is what is trained", "only LoRA is trained by this version"),
+    "adapter.rank": to("adapter.rank"),
+    "adapter.alpha": to("adapter.alpha"),
+    "adapter.dropout": to("adapter.dropout"),
+    "adapter.dtype": ignore("the LoRA is kept in fp32"),
+    "adapter.init_from_existing": _existing_lora,
+    "adapter.exclude_modules": refuse("adapter.targets knows only: all, attention, feed-forward"),
+    "optimizer.type": optimizer,
+    "optimizer.lr": to("optimizer.learning_rate"),
+    "optimizer.betas": betas,
+    "optimizer.weight_decay": to("optimizer.weight_decay"),
+    "optimizer.eps": only([1e-8], "the same here", "it is 1e-8 here"),
+}
+
+
+def recognises(document: Document) -> bool:
+    """A training TOML has a [model] with a type, or its own names; a dataset TOML has [[directory]] or frame_buckets."""
+    return not document.program and (_is_training(document) or is_dataset(document))
+
+
+def _is_training(document: Document) -> bool:
+    model = document.data.get("model")
+    typed = isinstance(model, dict) and bool({"type", "framepack", "transformer_path"} & model.keys())
+    return typed or "micro_batch_size_per_gpu" in document.data
+
+
+def convert(documents: Sequence[Document], report: Report) -> list[Document]:
+    """Fills the report from these documents, and from the dataset file they name if it is found; returns all that was read."""
+    training = [document for document in documents if _is_training(document)]
+    datasets = [document for document in documents if not _is_training(document)]
+    alone(training)
+    for document in training:
+        if (entry := document.entry("dataset")) is not None:
+            datasets += follow(report, document, entry, is_dataset)
+        if (entry := document.entry("model.type")) is not None:
+            family(report, entry)
+        _windows(document, report)
+        if (forced := document.entry("force_constant_lr")) and (entry := document.entry("optimizer.lr")):
+            report.ignored(entry, f"{forced.name} overrules it")
+        if not isinstance(document.data.get("adapter"), dict) and "optimizer" in document.data:
+            report.notes.append("The file has no [adapter]: it trains the whole model. This version trains a LoRA.")
+        apply(report, document, TRAINING, NAME)
+    for document in datasets:
+        convert_dataset(document, report)
+    return [*training, *datasets]
+
+
+def _windows(document: Document, report: Report) -> None:
+    switch, size = document.entry("model.framepack"), document.entry("model.framepack_window_size")
+    if switch is None or switch.value is not True:
+        return
+    frames = whole(size.value) if size else None
+    report.windowed = True
+    report.put("dataset.windows", {"size": frames or (size.value if size else 33)})
+    report.mapped(switch, "dataset.windows", report.value("dataset.windows"), "all windows of a clip are averaged in one step")
+    if size is None:
+        return
+    new = report.family.rounded(frames, 16, 16)[0] if report.family and frames else frames
+    if new == frames:
+        report.mapped(size, "dataset.windows.size", size.value)
+    else:
+        report.rounded(size, "dataset.windows.size", new, f"{report.family} takes {new} frames next below")

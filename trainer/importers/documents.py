@@ -1,0 +1,192 @@
+"""Foreign files as plain data: TOML, JSON, JSON lines, CSV, and the commands of shell scripts."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError, fail
+from ..packages import install_command
+from .result import Entry
+from .shell import commands
+
+LARGEST = 8 << 20  # bytes; a configuration is text that people write
+_EATEN = re.compile(r"[A-Za-z]:[\x00-\x1f]")  # C: and what \n, \t, \b … stood for
+_PATH_KEY = re.compile(r"(path|dir|directory|file|folder|dataset|config|root|existing|model_name)$")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A file as nested dicts and lists, or one command of a script, whose `program` is then not empty."""
+
+    path: Path
+    data: dict[str, Any]
+    program: str = ""
+    several: bool = False  # whether the file holds other commands too
+
+    @property
+    def label(self) -> str:
+        """What tells it from all others: its path, and the program if the file holds several."""
+        return f"{self.path} {self.program}" if self.several else str(self.path)
+
+    def entries(self) -> list[Entry]:
+        """Its settings: every value that is not a table or a list of tables."""
+        flags = self.program != ""
+        return [
+            Entry(self.label, key, value, flags and not key.startswith(("launcher.", "environment."))) for key, value in _leaves(self.data)
+        ]
+
+    def entry(self, key: str) -> Entry | None:
+        """The setting of this key, if the file has it."""
+        return next((entry for entry in self.entries() if entry.key == key), None)
+
+    def beside(self, name: str) -> Path | None:
+        """A file this one names: from this file's folder, from the working folder, or of that name in this file's folder."""
+        for path in (self.path.parent / name, Path(name), self.path.parent / re.split(r"[\\/]", name)[-1]):
+            try:
+                if name and path.is_file():
+                    return path
+            except (OSError, ValueError):  # no name that a file could have
+                continue
+        return None
+
+
+def read(path: Path) -> list[Document]:
+    """The documents in a file, told apart by its content; raises UserError naming the file, the line and the cure."""
+    text = _text(path)
+    suffix = path.suffix.lower()
+    if suffix in (".yaml", ".yml"):
+        raise fail(str(path), "is YAML, which is not read.", "Give the trainer's command line, TOML, JSON or CSV.")
+    if suffix == ".toml":
+        return [Document(path, _toml(path, text))]
+    if suffix == ".csv":
+        return [Document(path, {"data": list(csv.DictReader(io.StringIO(text)))})]
+    if suffix in (".json", ".jsonl"):
+        return [Document(path, _json(path, text))]
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            return [Document(path, _json(path, text))]
+        except UserError:
+            pass  # "[general]" begins a TOML file too
+    if found := commands(text):
+        twice = [command.program for n, command in enumerate(found) if command.program in [other.program for other in found[:n]]]
+        if twice:
+            raise fail(str(path), f"runs {twice[0] or 'its command'} several times with other settings.", "Keep the one to import.")
+        return [Document(path, command.data, command.program or "--", len(found) > 1) for command in found]
+    try:
+        return [Document(path, _toml(path, text))]
+    except UserError:
+        raise fail(str(path), "holds no command with --settings and is neither JSON nor TOML.", "See the list of formats.") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.is_file() and path.stat().st_size > LARGEST:
+            raise fail(str(path), "is too large for a configuration.", "Give the trainer's configuration file.")
+        data = path.read_bytes()
+    except OSError as error:
+        raise fail(str(path), f"cannot be read: {error.strerror}.", "Give the path of a configuration file.") from None
+    utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        return data.decode("utf-16" if utf16 else "utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError:
+        raise fail(str(path), "is not UTF-8 text.", "Save it as UTF-8.") from None
+
+
+def _toml(path: Path, text: str) -> dict[str, Any]:
+    parser = _toml_parser()
+    try:
+        data = parser.loads(text)
+    except parser.TOMLDecodeError as error:
+        number = int(found[1]) if (found := re.search(r"at line (\d+)", str(error))) else 0
+        if quoted := _quoted_backslash(text, number):
+            raise _toml_backslash(path, number, quoted) from None
+        raise fail(str(path), f"is not TOML: {error}.", "Put it right there and try again.") from None
+    if (number := _eaten_backslash(data, text)) and (quoted := _quoted_backslash(text, number)):
+        raise _toml_backslash(path, number, quoted)
+    return data
+
+
+def _toml_parser() -> Any:
+    for name in ("tomllib", "tomli"):  # tomllib is part of Python from 3.11 on
+        try:
+            return import_module(name)
+        except ModuleNotFoundError:
+            continue
+    raise fail("TOML", "cannot be read by Python 3.10 alone.", f"Run: {install_command('tomli')}")
+
+
+def _toml_backslash(path: Path, number: int, text: str) -> UserError:
+    found = f'"{text}" has backslashes in double quotes, where TOML gives them a meaning of their own.'
+    return fail(f"{path}, line {number}", found, f"Write it in single quotes: '{text}'.")
+
+
+def _json(path: Path, text: str) -> dict[str, Any]:
+    """A JSON object as it is; a list, or JSON lines, as {"data": list}."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        data = _json_lines(text)
+        number = getattr(error, "lineno", 0)
+        if data is None and (quoted := _quoted_backslash(text, number)):
+            raise _json_backslash(path, number, quoted) from None
+        if data is None:
+            raise fail(str(path), f"is not JSON: {error}.", "Put it right there and try again.") from None
+    if (number := _eaten_backslash(data, text)) and (quoted := _quoted_backslash(text, number)):
+        raise _json_backslash(path, number, quoted)
+    if isinstance(data, list):
+        data = {"data": data}
+    if not isinstance(data, dict):
+        raise fail(str(path), "is not a configuration.", "A configuration in JSON is an object or a list of objects.")
+    return data
+
+
+def _json_lines(text: str) -> list[Any] | None:
+    """Each line as JSON, or None if one is not."""
+    try:
+        return [json.loads(line) for line in text.split("\n") if line.strip()]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _json_backslash(path: Path, number: int, text: str) -> UserError:
+    cure = f'Write "{text.replace(chr(92), "/")}", or each backslash twice.'
+    return fail(f"{path}, line {number}", f'"{text}" has single backslashes, which JSON gives a meaning of their own.', cure)
+
+
+def _quoted_backslash(text: str, number: int) -> str:
+    """What stands in double quotes with a single backslash on a line, counted from 1; empty if nothing does."""
+    line = text.split("\n")[number - 1] if number else ""
+    return next((found for found in re.findall(r'"([^"]*)"', line) if re.search(r"(?<!\\)\\(?!\\)", found)), "")
+
+
+def _eaten_backslash(data: Any, text: str) -> int:
+    """The line of a path in which "\\n", "\\t" and the like became control characters; 0 if there is none."""
+    for key, value in _leaves(data):
+        name = key.rpartition(".")[2]
+        in_path = isinstance(value, str) and (_EATEN.match(value) or (_PATH_KEY.search(name) and re.search(r"[\x00-\x1f]", value)))
+        if in_path:
+            lines = enumerate(text.split("\n"), 1)
+            return next((number for number, line in lines if name in line and _quoted_backslash(line, 1)), 0)
+    return 0
+
+
+def _leaves(data: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value that is not a table or a list of tables, with its path; an empty table is a value."""
+    if isinstance(data, dict) and data:
+        parts = [(str(name), part) for name, part in data.items()]
+    elif isinstance(data, list) and data and all(isinstance(part, dict) for part in data):
+        parts = [(str(n), part) for n, part in enumerate(data)]
+    else:
+        yield key, data
+        return
+    for name, part in parts:
+        yield from _leaves(part, f"{key}.{name}" if key else name)

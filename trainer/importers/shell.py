@@ -1,0 +1,73 @@
+"""The commands of a shell script as programs with settings."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from .shell_words import Script, Statement
+
+_PRINTING = {"echo", "printf", "cat", "#"}
+
+
+@dataclass(frozen=True)
+class Command:
+    """A program and its settings; `data` also has what its launcher got ("launcher") and exported variables ("environment")."""
+
+    program: str
+    data: dict[str, Any]
+
+
+def commands(text: str) -> list[Command]:
+    """The commands of a script that have settings (--name value …), in order, each once."""
+    script = Script()
+    script.run(text)
+    found: list[Command] = []
+    for statement in script.statements:
+        command = _command(statement)
+        if command and all((command.program, _own(command.data)) != (other.program, _own(other.data)) for other in found):
+            found.append(command)
+    if found and script.exported:
+        environment = {**script.exported, **found[0].data.get("environment", {})}
+        found[0].data["environment"] = environment
+    return found
+
+
+def _own(data: dict[str, Any]) -> dict[str, Any]:
+    """A command's settings without its launcher's."""
+    return {name: value for name, value in data.items() if name not in ("launcher", "environment")}
+
+
+def _command(statement: Statement) -> Command | None:
+    """A statement as a program with settings; None if it is something else."""
+    words = statement.words
+    first = next((n for n, word in enumerate(words) if word.startswith("--")), None)
+    if first is None or words[0] in _PRINTING:
+        return None
+    at = next((n for n, word in enumerate(words) if word.endswith(".py") or (n and words[n - 1] == "-m")), -1)
+    if at < 0 and first != 0:
+        return None
+    program = words[at] if at >= 0 else ""
+    data = flags(words[at + 1 :])
+    launcher = [word for word in words[: max(at, 0)] if word != "-m"]
+    if given := flags(launcher):
+        data["launcher"] = given
+    if statement.environment:
+        data["environment"] = dict(statement.environment)
+    return Command(re.split(r"[\\/]", program)[-1] if program.endswith(".py") else program, data)
+
+
+def flags(words: list[str]) -> dict[str, Any]:
+    """Settings of a command line: none, one or several words after --name give True, text or a list; dashes become underscores."""
+    found: dict[str, Any] = {}
+    name = ""
+    for word in words:
+        if word.startswith("--") and len(word) > 2:
+            name, separator, value = word[2:].partition("=")
+            name = name.replace("-", "_")
+            found[name] = value if separator else True
+        elif name:
+            known = found[name]
+            found[name] = word if known is True else [*(known if isinstance(known, list) else [known]), word]
+    return found

@@ -1,0 +1,37 @@
+"""Versions of job files: how those of older releases are brought up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .errors import fail
+
+JOB_VERSION = 2
+
+
+def upgraded(data: dict[str, Any]) -> dict[str, Any]:
+    """A job of any known version as one of this version; one without a version may be of the first.
+
+    Raises UserError for a version that is not known here.
+    """
+    version = data.get("version", 1)
+    if version not in (*_UPGRADES, JOB_VERSION):
+        raise fail("version", f"{version!r} is not known here.", f"This version reads up to {JOB_VERSION}; update Video Trainer.")
+    while version != JOB_VERSION:
+        data = _UPGRADES[version](data)
+        version += 1
+    return {**data, "version": JOB_VERSION}
+
+
+def _from_1(data: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 knew folders only: `dataset.folders`."""
+    dataset = data.get("dataset")
+    if not isinstance(dataset, dict) or not isinstance(dataset.get("folders"), list) or "sources" in dataset:
+        return data
+    sources = [{"kind": "folder", **folder} if isinstance(folder, dict) else folder for folder in dataset["folders"]]
+    rest = {name: value for name, value in dataset.items() if name != "folders"}
+    return {**data, "dataset": {**rest, "sources": sources}}
+
+
+_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1}

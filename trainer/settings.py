@@ -1,0 +1,39 @@
+"""What every part of a job is made of: fields that carry their label, text, unit and range."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+def setting(
+    default: Any,
+    label: str,
+    text: str,
+    *,
+    unit: str = "",
+    advanced: bool = False,
+    step: float | None = None,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    lt: float | None = None,
+) -> Any:
+    """A field with what nodes, docs and errors need: label, help text, unit, range, whether it is folded away."""
+    extra: dict[str, Any] = {"unit": unit, "advanced": advanced, "step": step}
+    kind: dict[str, Any] = {"default_factory": default} if callable(default) else {"default": default}
+    return Field(**kind, title=label, description=text, json_schema_extra=extra, ge=ge, gt=gt, le=le, lt=lt)
+
+
+class Settings(BaseModel):
+    """Base of all parts of a job: unknown keys are errors, values never change after checking."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def changed_settings(part: Settings, but: Collection[str] = ()) -> list[str]:
+    """The fields whose value is not the default, without those in `but`."""
+    fields = type(part).model_fields.items()
+    return [name for name, field in fields if name not in but and getattr(part, name) != field.get_default(call_default_factory=True)]
