@@ -54,7 +54,7 @@ class Bucket(Settings):
     def parse(cls, text: str, where: str = "buckets") -> Bucket:
         """Reads "49x480x832" (frames x height x width); raises UserError naming the text."""
         parts = text.lower().replace("×", "x").replace(" ", "").split("x")
-        if len(parts) != 3 or not all(part.isdigit() for part in parts):
+        if len(parts) != 3 or not all(part.isdecimal() for part in parts):
             raise fail(where, f"'{text}' is not a size.", "Write frames x height x width, such as 49x480x832.")
         try:
             return cls(frames=int(parts[0]), height=int(parts[1]), width=int(parts[2]))
@@ -318,7 +318,7 @@ class TrainingJob(Settings):
 def _json_or_text(text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except ValueError:  # a number of thousands of digits is not a JSONDecodeError
         return text
 
 

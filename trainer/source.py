@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .data.sources.folder import folder_path
 from .errors import fail
+from .files import kind_of
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]  # weights only as safetensors; no code
@@ -24,10 +25,10 @@ def find_model(source: str, model_folders: Sequence[Path], downloads: Path | Non
         raise fail("model.source", "is empty.", "Give a diffusers model folder or a hub id (owner/name).")
     candidates = [Path(name), *(folder / name for folder in model_folders)]
     for candidate in candidates:
-        if (candidate / "model_index.json").is_file():
+        if kind_of(candidate / "model_index.json") == "file":
             return candidate
     for candidate in candidates:
-        if candidate.is_dir():
+        if kind_of(candidate) == "folder":
             return candidate  # open_model says what is wrong inside
     if not HUB_ID.fullmatch(name.replace("\\", "/")):
         looked = ", ".join(str(folder) for folder in model_folders) or "no model folders are known"

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ...errors import Problem, UserError
+from ...files import kind_of
 from ...job import VideoFolder
 from .record import ClipRecord, Scan
 
@@ -82,9 +83,9 @@ def _check(folder: VideoFolder, where: str) -> Problem | None:
     path = folder_path(folder.folder)
     if not folder.folder.strip():
         return Problem(where, "is empty.", "Give the folder that holds the clips.")
-    if path.is_file():
+    if kind_of(path) == "file":
         return Problem(where, f"'{path}' is a file.", f"Give its folder, '{path.parent}'.")
-    if not path.is_dir():
+    if kind_of(path) != "folder":
         return Problem(where, f"'{path}' does not exist.", "Give the folder that holds the clips.")
     return None
 
