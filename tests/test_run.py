@@ -1,6 +1,7 @@
 """A run from settings to LoRA file: resume is exact, cancel saves, a finished run is not trained again."""
 
 import json
+import shutil
 
 import av
 import numpy as np
@@ -110,6 +111,28 @@ def test_an_incomplete_checkpoint_is_not_used(model, clips, tmp_path, whole):
     newest = tmp_path / "video_trainer/run/checkpoints/step-000005"
     (newest / "state.json").unlink()  # as if killed while writing
     assert losses(run(settings(model, clips), places)) == losses(whole)
+
+
+def test_samples_past_a_killed_runs_checkpoint_are_drawn_again(model, clips, tmp_path, whole):
+    places = Places.under(tmp_path)
+    with pytest.raises(Interrupted):
+        run(settings(model, clips), places, Cancels("sample", 2))  # the one at step 3
+    folder = tmp_path / "video_trainer/run"
+    shutil.rmtree(folder / "checkpoints/step-000003")  # as if killed, not cancelled
+    assert losses(run(settings(model, clips), places)) == losses(whole)
+    drawn = [event for event in read_events(folder / "events.jsonl") if event["type"] == "sample"]
+    assert [event["step"] for event in drawn] == [0, 3, 6]
+    assert all((folder / event["file"]).is_file() for event in drawn)
+
+
+def test_a_run_in_training_elsewhere_keeps_its_log(model, clips, tmp_path):
+    places = Places.under(tmp_path)
+    run(settings(model, clips, 2), places)
+    folder = RunFolder.open(tmp_path / "video_trainer/run")
+    before = folder.events.read_bytes()
+    with folder.only_here(), pytest.raises(UserError, match="another process"):
+        run(settings(model, clips, 4), places)
+    assert folder.events.read_bytes() == before
 
 
 def test_stop_keeps_a_usable_lora(model, clips, tmp_path):

@@ -13,10 +13,11 @@ if not __package__:
 
 import argparse
 import io
+from collections.abc import Callable
 
 from .console import Console
 from .errors import Interrupted, UserError, fail
-from .files import write_json
+from .files import check_can_write, write_json
 from .job import Bucket, ComputeSettings, TrainingJob
 from .run import Places, run
 
@@ -33,8 +34,11 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except (Interrupted, KeyboardInterrupt):
+    except Interrupted:
         print("interrupted: progress is saved, the same command goes on from there", file=sys.stderr)
+        return 130
+    except KeyboardInterrupt:
+        print("stopped at once: a training goes on from its newest checkpoint when the same command is given", file=sys.stderr)
         return 130
 
 
@@ -55,12 +59,12 @@ def _parser() -> argparse.ArgumentParser:
     sample.add_argument("prompt")
     sample.add_argument("--model", required=True, help="diffusers folder or hub id")
     sample.add_argument("--lora", type=Path, help="LoRA file")
-    sample.add_argument("--strength", type=float, default=1.0)
+    sample.add_argument("--strength", type=_within(-10, 10), default=1.0)
     sample.add_argument("--size", default="", help="frames x height x width, such as 81x480x832; default: the model's own")
     sample.add_argument("--negative", default="")
     sample.add_argument("--steps", type=_at_least_one, default=20)
-    sample.add_argument("--guidance", type=float, default=0.0, help="0 is the model's own")
-    sample.add_argument("--shift", type=float, default=0.0, help="0 is the model's own")
+    sample.add_argument("--guidance", type=_within(0, 100), default=0.0, help="0 is the model's own")
+    sample.add_argument("--shift", type=_within(0, 100), default=0.0, help="0 is the model's own")
     sample.add_argument("--seed", type=_seed, default=0)
     sample.add_argument("--to", type=Path, default=Path("sample.mp4"), help="file to write")
     sample.set_defaults(command=_sample)
@@ -90,6 +94,15 @@ def _parser() -> argparse.ArgumentParser:
 def _at_least_one(text: str) -> int:
     if (number := int(text)) < 1:
         raise ValueError(text)
+    return number
+
+
+def _within(low: float, high: float) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        if not low <= (value := float(text)) <= high:  # neither is NaN
+            raise argparse.ArgumentTypeError(f"{text} is not in {low} to {high}")
+        return value
+
     return number
 
 
@@ -132,6 +145,7 @@ def _sample(arguments: argparse.Namespace) -> int:
     from .source import find_model
     from .video import write_mp4
 
+    check_can_write(arguments.to, "--to")
     places = _places(arguments)
     folder = find_model(arguments.model, places.models, places.downloads)
     spec = open_model(folder).spec

@@ -85,7 +85,8 @@ class Components:
             raise
         except Exception as error:  # whatever the libraries raise on files that do not fit
             found = f"could not be loaded ({type(error).__name__}: {error})."
-            raise fail(str(self.family.folder / part), found, "Download this part of the model again.") from error
+            cure = "Install what it names." if isinstance(error, ImportError) else "Download this part of the model again."
+            raise fail(str(self.family.folder / part), found, cure) from error
         for reason in reasons:
             self.log.notice(reason, "packages")
         return loaded

@@ -23,10 +23,11 @@ class Compute:
     """The device and precision that a job's settings come to on this machine."""
 
     def __init__(self, settings: ComputeSettings) -> None:
-
         self.device = _device(settings.device)
         self.dtype: torch.dtype = _dtype(settings.dtype, self.device)
         self.deterministic = settings.deterministic
+        if self.deterministic and self.device.type == "cuda":
+            _repeatable_products()
 
     def autocast(self) -> AbstractContextManager[object]:
         """Arithmetic in the run's precision; nothing to do in fp32."""
@@ -60,7 +61,6 @@ class Compute:
             return
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         enabled, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         torch.use_deterministic_algorithms(True)
@@ -87,6 +87,18 @@ class Compute:
         import psutil
 
         return psutil.Process().memory_info().rss / GIB
+
+
+def _repeatable_products() -> None:
+    """Makes matrix products on a card repeatable; torch reads this setting once, at the first product of the process."""
+    import torch
+
+    if os.environ.get("CUBLAS_WORKSPACE_CONFIG") in (":4096:8", ":16:8"):
+        return
+    if torch.cuda.is_initialized():
+        cure = "Start ComfyUI with --deterministic, or set CUBLAS_WORKSPACE_CONFIG=:4096:8 before it starts."
+        raise fail("compute.deterministic", "must be known before the card is first used.", cure)
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
 
 
 def _device(name: str) -> torch.device:

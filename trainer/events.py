@@ -31,7 +31,7 @@ class Event:
 
 @dataclass
 class Phase(Event):
-    """A new part of the run began: "load", "prepare", "train", "sample", "export"."""
+    """A new part of the run began: "load", "prepare", "train", "sample"."""
 
     type = "phase"
     name: str

@@ -7,13 +7,16 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
+
+from .errors import fail
 
 
 @contextmanager
 def complete_or_absent(path: Path) -> Iterator[Path]:
     """A path beside `path` to write to; flushed to the disk and renamed into place when the block ends well."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    beside = _beside(path)
     try:
         yield beside
         with beside.open("r+b") as file:
@@ -21,6 +24,31 @@ def complete_or_absent(path: Path) -> Iterator[Path]:
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def kind_of(path: Path) -> Literal["file", "folder", ""]:
+    """What lies at a path; "" if nothing does, as where the name is too long for a path."""
+    try:
+        return "file" if path.is_file() else "folder" if path.is_dir() else ""
+    except OSError:
+        return ""
+
+
+def check_can_write(path: Path, where: str) -> None:
+    """Makes the file's folder and tries to write there; raises UserError naming the setting `where` if that is not possible."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError("it is a folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _beside(path).touch()
+        _beside(path).unlink()
+    except (OSError, ValueError) as error:
+        cure = "Give the path of a file, in a folder that you may write to."
+        raise fail(where, f"'{path}' cannot be written: {error}.", cure) from None
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
 
 
 def write_bytes(path: Path, data: bytes) -> None:

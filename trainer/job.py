@@ -229,7 +229,7 @@ class TrainingJob(Settings):
 def _json_or_text(text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except ValueError:  # a number of thousands of digits is not a JSONDecodeError
         return text
 
 

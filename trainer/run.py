@@ -94,11 +94,12 @@ def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> R
         weights = component_identity(index, family.folder, ["transformer"], log.check)
         index.save()
         folder, reason = open_run(job, key_of(dataset=dataset.fingerprint, model=weights), places.runs, places.loras)
-        log.bind(folder.events, folder.id)
-        if reason:
-            log.notice(f"Training under the name '{folder.name}': {reason}.", "output.name", "info")
-        with folder.only_here(), _failure_told(log):
-            return _train(job, places, folder, dataset, components, log)
+        with folder.only_here():  # the log is its trainer's alone
+            log.bind(folder.events, folder.id)
+            if reason:
+                log.notice(f"Training under the name '{folder.name}': {reason}.", "output.name", "info")
+            with _failure_told(log):
+                return _train(job, places, folder, dataset, components, log)
     finally:
         components.drop_all()
 
@@ -131,7 +132,7 @@ def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: Trainin
         log.notice(f"One step averages over {sampler.effective_batch}; an epoch has {sampler.steps_per_epoch} steps.", "dataset", "info")
         with compute.repeatable():
             log.emit(events.Phase("load", "Loading the transformer"))
-            newest = folder.newest_checkpoint()
+            newest = folder.newest_checkpoint(log)
             lora = _attach(job, newest[1] if newest else None, components, log)
             objective = FlowMatching(job, family, dataset, sampler, compute.device)
             samples = Samples(folder, requests, dataset, components, log)
@@ -238,7 +239,7 @@ def _attach(job: TrainingJob, weights: LoraWeights | None, components: Component
         settings = settings.model_copy(update={"rank": weights.rank, "alpha": weights.alpha})
     lora = Lora.attach(transformer, family.spec, settings, job.schedule.seed, log)
     if weights:
-        lora.load(weights)
+        lora.load(weights, job.adapter.continue_from or "adapter")
     lora.train(True)
     return lora
 

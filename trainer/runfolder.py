@@ -23,6 +23,8 @@ from .job import TrainingJob
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from .events import EventLog
+
 MAY_CHANGE = (
     "samples",
     "output",
@@ -108,6 +110,12 @@ class RunFolder:
         """Where the sample videos of a step lie."""
         return self.path / "samples" / step_name(step)
 
+    def forget_samples(self, after: int) -> None:
+        """Removes the sample videos of later steps, which are drawn again as training comes there."""
+        for folder in (self.path / "samples").glob("step-*"):
+            if folder.name > step_name(after):
+                shutil.rmtree(folder, ignore_errors=True)
+
     def checkpoints(self) -> list[int]:
         """Steps of the complete checkpoints, oldest first."""
         folder = self.path / "checkpoints"
@@ -144,14 +152,18 @@ class RunFolder:
             shutil.rmtree(self.path / "checkpoints" / step_name(old), ignore_errors=True)
         return final
 
-    def newest_checkpoint(self) -> tuple[int, LoraWeights, dict[str, Any]] | None:
-        """Step, adapter weights and optimizer state of the newest checkpoint that can be read; damaged ones are set aside."""
+    def newest_checkpoint(self, log: EventLog) -> tuple[int, LoraWeights, dict[str, Any]] | None:
+        """Step, adapter weights and optimizer state of the newest checkpoint that can be read; damaged ones are set aside, and told."""
         for step in reversed(self.checkpoints()):
             try:
                 return step, *self._load_checkpoint(step)
-            except Exception:  # whatever the parsers of three formats raise on damaged bytes
+            except MemoryError:
+                raise
+            except Exception as error:  # whatever the parsers of three formats raise on damaged bytes
                 folder = self.path / "checkpoints" / step_name(step)
-                os.replace(folder, folder.with_name(f"damaged-{folder.name}-{uuid.uuid4().hex[:4]}"))
+                aside = folder.with_name(f"damaged-{folder.name}-{uuid.uuid4().hex[:4]}")
+                os.replace(folder, aside)
+                log.notice(f"The checkpoint of step {step} cannot be read ({error}): training goes on from an earlier one.", str(aside))
         return None
 
     def _load_checkpoint(self, step: int) -> tuple[LoraWeights, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Drawing videos: one sampler for training samples, the Sample Video node and rewards."""
+"""Drawing videos: one sampler for training samples and the Sample Video node."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class VideoSampler:
         if self._weights is not None and self.lora is None:
             transformer = self.components.transformer()
             require_modules(self._weights, dict(transformer.named_modules()), self._where)
-            self.lora = Lora.from_weights(transformer, self._weights)
+            self.lora = Lora.from_weights(transformer, self._weights, self._where)
             self.lora.set_strength(self._strength)
 
     def __call__(self, request: SampleRequest) -> Tensor:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .data.sources.paths import folder_path
 from .errors import fail
+from .files import kind_of
 from .hub import HUB_ID, snapshot
 
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]  # weights only as safetensors; no code
@@ -22,10 +23,10 @@ def find_model(source: str, model_folders: Sequence[Path], downloads: Path | Non
         raise fail("model.source", "is empty.", "Give a diffusers model folder or a hub id (owner/name).")
     candidates = [Path(name), *(folder / name for folder in model_folders)]
     for candidate in candidates:
-        if (candidate / "model_index.json").is_file():
+        if kind_of(candidate / "model_index.json") == "file":
             return candidate
     for candidate in candidates:
-        if candidate.is_dir():
+        if kind_of(candidate) == "folder":
             return candidate  # open_model says what is wrong inside
     if not HUB_ID.fullmatch(name.replace("\\", "/")):
         looked = ", ".join(str(folder) for folder in model_folders) or "no model folders are known"

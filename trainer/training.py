@@ -56,6 +56,7 @@ class Training:
             self.state.scaler.load_state_dict(state["scaler"])
         if self.step or any(event["type"] in events.UNDONE for event in events.read_log(self.run.events)):
             self.log.emit(events.Resumed(self.step))
+            self.run.forget_samples(after=self.step)
 
     def train(self, exporter: Exporter) -> Path:
         """Trains to the last step, or to where it is told to stop and keep; the exported LoRA's file.
@@ -67,7 +68,8 @@ class Training:
         try:
             while True:
                 self.draw_samples()
-                if self.step and (self.finished or self.step % self.job.output.save_every == 0 or self.log.take("save")):
+                asked = bool(self.step) and self.log.take("save")
+                if asked or (self.step and (self.finished or self.step % self.job.output.save_every == 0)):
                     file = self.save(exporter)
                 if self.finished or (self.step and self.log.take("stop")):
                     return file if file and self.saved == self.step else self.save(exporter)

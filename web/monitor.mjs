@@ -9,7 +9,7 @@ import { chartColors, themeOf } from "./theme.mjs";
 
 const STATS = [
   ["loss", "Loss", "Mean of the latest steps"],
-  ["speed", "Speed", "Duration of the last step"],
+  ["speed", "Speed", "Mean duration of the latest steps"],
   ["left", "Time left", "Expected time until the last step"],
   ["memory", "Memory", "Highest memory use so far"],
   ["rate", "Learning rate", "Learning rate of the last step"],
@@ -91,7 +91,10 @@ export class Monitor {
 
   /** Shows this run; null shows the empty state. `active` is whether the server trains it now. */
   show(run, active) {
-    if (run !== this.run) this.pending = {};
+    if (run !== this.run) {
+      this.pending = {};
+      this.refusal = "";
+    }
     this.announced = "";
     this.run = run;
     this.active = active;

@@ -7,7 +7,6 @@ const PHASES = {
   prepare: "Preparing",
   train: "Training",
   sample: "Drawing samples",
-  export: "Saving the LoRA",
 };
 const SMOOTHING = { share: 20, least: 5, most: 100 };
 

@@ -67,7 +67,7 @@ def test_file_round_trip_and_diffusers_agree(family, inputs, tmp_path, rank, alp
     with torch.no_grad():
         ours = transformer(**inputs, return_dict=False)[0]
         again = family.load_transformer(torch.float32)
-        Lora.from_weights(again, load_lora(file, family))
+        Lora.from_weights(again, load_lora(file, family), str(file))
         assert torch.equal(again(**inputs, return_dict=False)[0], ours)
         theirs = family.load_transformer(torch.float32)
         base = theirs(**inputs, return_dict=False)[0]
@@ -107,3 +107,31 @@ def test_bad_files_are_refused_by_name(family, tmp_path):
     assert not zero.exists()
     with pytest.raises(UserError, match="lacks"):
         require_modules(lora.weights(), ["blocks.0.attn1.to_q"], "x")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "change", "found"),
+    [
+        (".alpha", lambda t: t * -1, "alpha -4.0"),
+        (".alpha", lambda t: t * 0, "alpha 0.0"),
+        (".alpha", lambda t: t.repeat(2), "incomplete"),
+        (".lora_B.weight", lambda t: t[:, :3].contiguous(), "incomplete"),
+        (".lora_B.weight", lambda t: t[None], "incomplete"),
+    ],
+)
+def test_a_file_that_is_no_lora_is_refused_by_name(family, tmp_path, suffix, change, found):
+    lora = Lora.attach(family.load_transformer(torch.float32), family.spec, AdapterSettings(rank=4), seed=0)
+    file = tmp_path / "lora.safetensors"
+    save_lora(lora.weights(), family, file, {})
+    save_file({key: change(tensor) if key.endswith(suffix) else tensor for key, tensor in load_file(file).items()}, file)
+    with pytest.raises(UserError, match=found) as caught:
+        load_lora(file, family)
+    assert str(file) in str(caught.value)
+
+
+def test_rank_and_alpha_beyond_our_ranges_are_used_as_they_are(family, tmp_path):
+    settings = AdapterSettings.model_construct(rank=600, alpha=2000.0)
+    file = tmp_path / "lora.safetensors"
+    save_lora(Lora.attach(family.load_transformer(torch.float32), family.spec, settings, seed=0).weights(), family, file, {})
+    lora = Lora.from_weights(family.load_transformer(torch.float32), load_lora(file, family), str(file))
+    assert (lora.rank, lora.alpha) == (600, 2000.0)

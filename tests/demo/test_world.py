@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -71,6 +72,16 @@ def test_clips_are_real_videos_with_captions(tmp_path: Path) -> None:
         assert len(frames) == 17
         assert stream.codec_context.name == "h264"
         assert (stream.width, stream.height, float(stream.average_rate)) == (64, 64, 16.0)
+
+
+def test_tokenizer_settings_suit_transformers_4_and_5(tmp_path: Path) -> None:
+    pytest.importorskip("diffusers")
+    from trainer.demo.model import load_model, save_model
+
+    save_model(load_model(), tmp_path / "model")
+    written, shipped = (folder / "tokenizer/tokenizer_config.json" for folder in (tmp_path / "model", FOLDER))
+    assert written.read_text() == shipped.read_text()
+    assert not {"extra_special_tokens", "backend"} & json.loads(shipped.read_text()).keys()  # a list in one, a dict in the other
 
 
 def test_shipped_folder_is_small_and_loads() -> None:

@@ -93,7 +93,7 @@ def load_lora(file: Path, family: ModelFamily) -> LoraWeights:
         tensors = load(file.read_bytes())  # not mapped: Windows cannot replace a file that is
     except FileNotFoundError:
         raise fail(str(file), "does not exist.", "Choose a .safetensors LoRA file.") from None
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError) as error:
         raise fail(str(file), f"is not a readable .safetensors file: {error}.", "Download or export it again.") from None
     halves: dict[str, dict[str, Tensor]] = {}
     unknown = []
@@ -103,7 +103,7 @@ def load_lora(file: Path, family: ModelFamily) -> LoraWeights:
             halves.setdefault(family.module_name(module.removeprefix(PREFIX)), {})[kind] = tensor
         except KeyError:
             unknown.append(key)
-    incomplete = [name for name, found in halves.items() if not {"down", "up"} <= found.keys() or found["down"].dim() != 2]
+    incomplete = [name for name, found in halves.items() if not _whole(found)]
     if unknown or incomplete or not halves:
         sample = (unknown or incomplete or ["no keys at all"])[0]
         raise fail(
@@ -115,9 +115,14 @@ def load_lora(file: Path, family: ModelFamily) -> LoraWeights:
     ranks = {found["down"].shape[0] for found in halves.values()}
     alphas = {float(found["alpha"]) if "alpha" in found else float(found["down"].shape[0]) for found in halves.values()}
     if len(ranks) > 1 or len(alphas) > 1:
-        raise fail(str(file), f"has layers of different rank or alpha (ranks {sorted(ranks)}, alphas {sorted(alphas)}).")
+        raise fail(
+            str(file), f"has layers of different rank or alpha (ranks {sorted(ranks)}, alphas {sorted(alphas)}).", "Choose another LoRA."
+        )
+    alpha = alphas.pop()
+    if not 0 < alpha < float("inf"):
+        raise fail(str(file), f"has alpha {alpha}: it must be a number above zero.", "Choose another LoRA, or export this one again.")
     pairs = {name: (found["down"].to(torch.float32), found["up"].to(torch.float32)) for name, found in halves.items()}
-    weights = LoraWeights(pairs, ranks.pop(), alphas.pop())
+    weights = LoraWeights(pairs, ranks.pop(), alpha)
     check_finite(weights, str(file))
     return weights
 
@@ -129,6 +134,13 @@ def require_modules(weights: LoraWeights, modules: Iterable[str], where: str) ->
         raise UserError(
             Problem(where, f"has {len(strangers)} layers this model lacks (such as {strangers[0]}).", "It was trained for another size.")
         )
+
+
+def _whole(found: dict[str, Tensor]) -> bool:
+    """Whether a layer has both halves, of the same rank, and at most one alpha."""
+    if not {"down", "up"} <= found.keys() or not found["down"].dim() == found["up"].dim() == 2:
+        return False
+    return found["down"].shape[0] == found["up"].shape[1] and ("alpha" not in found or found["alpha"].numel() == 1)
 
 
 def _split(key: str) -> tuple[str, str]:

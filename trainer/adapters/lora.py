@@ -54,15 +54,15 @@ class Lora:
         return cls(transformer, settings, spec.adapter_targets[settings.targets], seed, log)
 
     @classmethod
-    def from_weights(cls, transformer: nn.Module, weights: LoraWeights) -> Lora:
-        """A LoRA on exactly the layers of loaded weights, holding them."""
+    def from_weights(cls, transformer: nn.Module, weights: LoraWeights, where: str) -> Lora:
+        """A LoRA on exactly the layers of loaded weights, holding them; raises UserError naming their file `where`."""
         import re
 
         from ..job import AdapterSettings
 
-        settings = AdapterSettings(rank=weights.rank, alpha=weights.alpha)
+        settings = AdapterSettings.model_construct(rank=weights.rank, alpha=weights.alpha)  # a file may go beyond our ranges
         lora = cls(transformer, settings, "|".join(map(re.escape, weights.pairs)), seed=0)
-        lora.load(weights)
+        lora.load(weights, where)
         return lora
 
     def parameters(self) -> list[nn.Parameter]:
@@ -74,7 +74,7 @@ class Lora:
         pairs = {name: (_plain(layer.lora_A[NAME].weight), _plain(layer.lora_B[NAME].weight)) for name, layer in self.layers.items()}
         return LoraWeights(pairs, self.rank, self.alpha)
 
-    def load(self, weights: LoraWeights, where: str = "adapter.continue_from") -> None:
+    def load(self, weights: LoraWeights, where: str) -> None:
         """Takes over loaded weights; raises UserError if layers or shapes differ."""
         import torch
 
@@ -87,7 +87,8 @@ class Lora:
                 layer = self.layers[name]
                 for target, source in ((layer.lora_A[NAME].weight, down), (layer.lora_B[NAME].weight, up)):
                     if target.shape != source.shape:
-                        raise fail(where, f"{name} has shape {tuple(source.shape)}, this model and rank need {tuple(target.shape)}.")
+                        found = f"{name} has shape {tuple(source.shape)}, this model and rank need {tuple(target.shape)}."
+                        raise fail(where, found, "Choose a LoRA trained for this model and size.")
                     target.copy_(source)
 
     def train(self, mode: bool) -> None:

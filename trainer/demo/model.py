@@ -111,8 +111,20 @@ def save_model(model: DemoModel, folder: Path = FOLDER) -> None:
     for part in (model.transformer, model.vae, model.text_encoder):
         part.to(torch.float16)
     WanPipeline(**vars(model)).save_pretrained(str(folder), safe_serialization=True)
+    _write_tokenizer(folder / "tokenizer")
     for part in (model.transformer, model.vae, model.text_encoder):
         part.to(torch.float32)
+
+
+def _write_tokenizer(folder: Path) -> None:
+    """Write the tokenizer's settings as transformers 4 and 5 both read them; each saves in a form that the other refuses."""
+    import json
+
+    for file in folder.iterdir():
+        file.unlink()
+    names = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    settings = {"tokenizer_class": "ByT5Tokenizer", "model_max_length": TEXT_LENGTH, "extra_ids": 125, **names}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 def load_model(folder: Path = FOLDER, device: str = "cpu") -> DemoModel:

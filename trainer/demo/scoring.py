@@ -49,7 +49,7 @@ class Examiner:
     """The demo model with or without a LoRA that can be switched off, drawing many videos at once."""
 
     def __init__(self, model: Path, lora: Path | None = None, device: str = "auto") -> None:
-        self.sampler = VideoSampler(model, ComputeSettings(device=device), lora)
+        self.sampler = VideoSampler(model, ComputeSettings(device=device, dtype="fp32"), lora)  # as its losses are compared
         self.sampler.attach()
         self.family = self.sampler.family
 
@@ -94,14 +94,15 @@ class Examiner:
         import torch
 
         family, components = self.family, self.sampler.components
-        losses = []
+        device, losses = components.compute.device, []
         with torch.no_grad(), self._strength(strength):
             for number, scene in enumerate(scenes):
-                latents = family.encode_video(components.vae(), world.render([scene])[0])["latents"][None].repeat(noises, 1, 1, 1, 1)
+                latents = family.encode_video(components.vae(), world.render([scene])[0])["latents"]
+                latents = latents[None].to(device).repeat(noises, 1, 1, 1, 1)
                 text = self._texts([world.caption(scene)] * noises)
-                noise = torch.stack([draws.normal(tuple(latents.shape[1:]), "demo loss", number, n) for n in range(noises)])
+                noise = torch.stack([draws.normal(tuple(latents.shape[1:]), "demo loss", number, n) for n in range(noises)]).to(device)
                 for sigma in LOSS_SIGMAS:
-                    inputs = family.model_inputs({"latents": latents}, text, noise, torch.full((noises,), sigma))
+                    inputs = family.model_inputs({"latents": latents}, text, noise, torch.full((noises,), sigma, device=device))
                     losses.append((family.predict(components.transformer(), inputs) - inputs.target).square().mean().item())
         return sum(losses) / len(losses)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import Problem
+from ...files import kind_of
 from ...source_settings import PairedFolders, VideoFolder
 from .context import ScanContext
 from .paths import folder_path
@@ -42,9 +43,9 @@ def existing_folder(text: str, setting: str, context: ScanContext) -> Path:
     path = folder_path(text)
     if not text.strip():
         raise context.fail(setting, "is empty.", "Give the folder that holds the clips.")
-    if path.is_file():
+    if kind_of(path) == "file":
         raise context.fail(setting, f"'{path}' is a file.", f"Give its folder, '{path.parent}'.")
-    if not path.is_dir():
+    if kind_of(path) != "folder":
         raise context.fail(setting, f"'{path}' does not exist.", "Give an existing folder.")
     return path.absolute()  # a relative name with a colon would be a protocol to FFmpeg
 

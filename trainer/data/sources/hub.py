@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from ...files import kind_of
 from ...hub import HUB_ID, snapshot
 from ...source_settings import HubDataset, MetadataTable, VideoFolder, VideoList
 from .arrow_files import ARROW_EXTENSIONS, scan_rows
@@ -42,7 +43,7 @@ def _root(source: HubDataset, context: ScanContext) -> Path:
     path = folder_path(text)
     if not text:
         raise context.fail("source", "is empty.", "Give a dataset folder or a hub id (owner/name).")
-    if path.is_dir():
+    if kind_of(path) == "folder":
         return path.absolute()
     if not HUB_ID.fullmatch(text):
         raise context.fail("source", f"'{path}' does not exist.", "Give a dataset folder or a hub id (owner/name).")

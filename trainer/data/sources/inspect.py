@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...errors import UserError
+from ...files import kind_of
 from ...hub import HUB_ID
 from ...source_settings import CaptionJson, HubDataset, MetadataTable, PairedFolders, ParquetFolder, Source, VideoFolder, VideoList
 from ..parquet.read import foreign_columns, parquet_files
@@ -57,7 +58,7 @@ def _files(source: Source) -> Iterator[Path]:
         return
     lists = isinstance(source, (VideoList, MetadataTable, CaptionJson))
     inner = source.subfolders if isinstance(source, VideoFolder) else not lists
-    yield from files_below(place, inner) if place.is_dir() else [place]
+    yield from files_below(place, inner) if kind_of(place) == "folder" else [place]
     if lists:
         with suppress(UserError):  # which marks the node
             yield from (item.path for item in listed(source, ScanContext()))

@@ -7,6 +7,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from ...errors import fail
+from ...files import kind_of
 from ...source_settings import VideoList
 from .context import ScanContext
 from .folder import existing_folder
@@ -42,7 +43,7 @@ def _list(root: Path, name: str, usual: Sequence[str], setting: str, context: Sc
     if not name.strip():
         return next((root / one for one in usual if (root / one).is_file()), None)
     path = root / folder_path(name)
-    if not path.is_file():
+    if kind_of(path) != "file":
         raise context.fail(setting, f"'{path}' does not exist.", "Give a text file, or leave it empty to find the usual names.")
     return path
 

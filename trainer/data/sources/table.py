@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UserError, fail
+from ...files import kind_of
 from ...source_settings import MetadataTable
 from .context import ScanContext
 from .paths import folder_path
@@ -37,12 +38,12 @@ def existing_file(text: str, usual: tuple[str, ...], context: ScanContext) -> Pa
     path = folder_path(text)
     if not text.strip():
         raise context.fail("file", "is empty.", f"Give a file, or a folder that holds {' or '.join(usual)}.")
-    if path.is_dir():
+    if kind_of(path) == "folder":
         found = next((path / name for name in usual if (path / name).is_file()), None)
         if found is None:
             raise context.fail("file", f"'{path}' holds no {' or '.join(usual)}.", "Give the file itself.")
         return found.absolute()
-    if not path.is_file():
+    if kind_of(path) != "file":
         raise context.fail("file", f"'{path}' does not exist.", f"Give a file, or a folder that holds {' or '.join(usual)}.")
     return path.absolute()
 

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from ...files import kind_of
 from ...source_settings import WebDataset
 from .context import ScanContext
 from .folder import CLIP_EXTENSIONS, files_below
@@ -35,7 +36,7 @@ def tars_of(source: WebDataset, context: ScanContext) -> list[Path]:
         raise context.fail("path", "is empty.", "Give a tar, or a folder of tars.")
     if not path.exists():
         raise context.fail("path", f"'{path}' does not exist.", "Give a tar, or a folder of tars.")
-    found = [file.absolute() for file in ([path] if path.is_file() else files_below(path)) if is_tar(file)]
+    found = [file.absolute() for file in ([path] if kind_of(path) == "file" else files_below(path)) if is_tar(file)]
     if not found:
         raise context.fail("path", f"'{path}' is no tar and holds none.", f"Tars end in {', '.join(TAR_EXTENSIONS)}.")
     return found

@@ -149,8 +149,9 @@ class Wan(ModelFamily):
         """{"text": [L, D] float32}, L tokens of the cleaned caption."""
         import torch
 
-        tokens = encoder.tokenizer(" ".join(text.split()), truncation=True, max_length=self.spec.text_length, return_tensors="pt")
-        if tokens.input_ids.shape[1] == self.spec.text_length and len(encoder.tokenizer(text).input_ids) > self.spec.text_length:
+        cleaned = " ".join(text.split())
+        tokens = encoder.tokenizer(cleaned, truncation=True, max_length=self.spec.text_length, return_tensors="pt")
+        if tokens.input_ids.shape[1] == self.spec.text_length and len(encoder.tokenizer(cleaned).input_ids) > self.spec.text_length:
             encoder.truncated.append(text)
         device = next(encoder.module.parameters()).device
         with torch.no_grad():
