@@ -78,6 +78,11 @@ def output_folder(text: str) -> Path:
     return folder
 
 
+def own_folders() -> tuple[Path, Path]:
+    """ComfyUI's input and output folders, the only ones that a workflow may write into."""
+    return Path(folder_paths.get_input_directory()), Path(folder_paths.get_output_directory())
+
+
 def output_file(kind: str, name: str) -> Path:
     """output/<kind>/<name>, a folder that ComfyUI's own loaders list for `kind`."""
     return Path(folder_paths.get_output_directory()) / kind / name
@@ -170,6 +175,11 @@ class NodeListener:
         elif isinstance(event, Step):
             self._move(event.step, event.total)
             self._tell(f"step {event.step}/{event.total} · loss {event.loss:.4f}{_left(event.seconds_left)}")
+
+    def conclude(self, text: str) -> None:
+        """Writes the line that stays."""
+        self._told = 0.0
+        self._tell(text)
 
     def request(self) -> Request | None:
         """Cancel, once ComfyUI is asked to interrupt."""
@@ -264,14 +274,21 @@ def computing(listener: NodeListener) -> Iterator[None]:
     comfy.model_management.soft_empty_cache()
     _active = listener if isinstance(listener, RunListener) else None
     try:
-        with torch.inference_mode(False), torch.set_grad_enabled(_active is not None):
+        with cancelling(), torch.inference_mode(False), torch.set_grad_enabled(_active is not None):
             yield
-    except Interrupted:
-        comfy.model_management.throw_exception_if_processing_interrupted()
-        raise comfy.model_management.InterruptProcessingException() from None
     finally:
         _active = None
         comfy.model_management.soft_empty_cache()
+
+
+@contextmanager
+def cancelling() -> Iterator[None]:
+    """A cancel inside becomes ComfyUI's interrupt."""
+    try:
+        yield
+    except Interrupted:
+        comfy.model_management.throw_exception_if_processing_interrupted()
+        raise comfy.model_management.InterruptProcessingException() from None
 
 
 # routes --------------------------------------------------------------------------------------------------------------

@@ -56,11 +56,15 @@ class Tree:
     clips: list[str] = field(default_factory=list)
     captions: dict[str, Path] = field(default_factory=dict)
 
-    def caption(self, clip: str, scan: Scan) -> tuple[str, ...]:
-        """The caption of a clip; odd encodings and unreadable files become notices."""
+    def file(self, clip: str) -> Path | None:
+        """The file that captions a clip."""
         stem = _composed(clip).rpartition(".")[0]
         keys = [stem + extension for extension in CAPTION_EXTENSIONS]
-        path = next((self.captions[key] for key in (*keys, *map(str.casefold, keys)) if key in self.captions), None)
+        return next((self.captions[key] for key in (*keys, *map(str.casefold, keys)) if key in self.captions), None)
+
+    def caption(self, clip: str, scan: Scan) -> tuple[str, ...]:
+        """The caption of a clip; odd encodings and unreadable files become notices."""
+        path = self.file(clip)
         if path is None:
             return ()
         try:
