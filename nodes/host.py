@@ -21,7 +21,7 @@ from comfy_execution.utils import get_executing_context
 from server import PromptServer
 
 from ..trainer.errors import Interrupted, fail
-from ..trainer.events import Event, Phase, Progress, Request, Step, Stopped
+from ..trainer.events import Event, Notice, Phase, Progress, Request, Step, Stopped
 from ..trainer.job import ComputeSettings
 
 if TYPE_CHECKING:
@@ -159,12 +159,13 @@ class NodeListener:
         context = get_executing_context()
         assert context is not None, "listeners are made while a node runs"
         self.node, self.prompt = context.node_id, context.prompt_id
+        self.notices: list[str] = []
         self._bar = comfy.utils.ProgressBar(1, node_id=self.node)
         self._told = 0.0  # when the line was last written
         self._phase = ""
 
     def emit(self, event: Event) -> None:
-        """Moves the bar and rewrites the line."""
+        """Moves the bar and rewrites the line; notices are kept for a result's text."""
         if isinstance(event, Phase):
             self._phase = event.name
             self._told = 0.0  # a new phase is told at once
@@ -175,6 +176,8 @@ class NodeListener:
         elif isinstance(event, Step):
             self._move(event.step, event.total)
             self._tell(f"step {event.step}/{event.total} · loss {event.loss:.4f}{_left(event.seconds_left)}")
+        elif isinstance(event, Notice):
+            self.notices.append(f"{event.where}: {event.text}" if event.where else event.text)
 
     def conclude(self, text: str) -> None:
         """Writes the line that stays."""

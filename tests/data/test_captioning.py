@@ -48,7 +48,11 @@ def dataset(folder: Path, **settings: object) -> DatasetSettings:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.suffix.lower() != ".mp4" and path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.suffix.lower() != ".mp4" and path.is_file()
+    }
 
 
 def test_missing_captions_are_written_and_the_next_scan_reads_them(folder: Path) -> None:

@@ -62,7 +62,7 @@ def test_captions_are_written_trained_with_and_seen_anew(server: ComfyServer, cl
 
 def test_overwriting_keeps_a_copy(server: ComfyServer, client: Client, clips: Path) -> None:
     assert errors(client.run(captioning(clips.name, existing="overwrite"))) == []
-    assert texts(clips) == {name: "moving noise 4" for name in ("0.txt", "1.txt", "2.txt")} | {"1.txt.bak": "pattern 1 moving"}
+    assert texts(clips) == dict.fromkeys(("0.txt", "1.txt", "2.txt"), "moving noise 4") | {"1.txt.bak": "pattern 1 moving"}
 
 
 def test_cancel_stops_between_clips_and_keeps_what_was_written(server: ComfyServer, client: Client, clips: Path) -> None:
