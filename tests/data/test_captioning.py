@@ -43,8 +43,8 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def dataset(folder: Path, **settings: object) -> DatasetSettings:
-    return DatasetSettings(sources=[VideoFolder(folder=str(folder), **settings)])
+def dataset(folder: Path) -> DatasetSettings:
+    return DatasetSettings().with_source(VideoFolder(folder=str(folder)))
 
 
 def files(folder: Path) -> dict[str, bytes]:
