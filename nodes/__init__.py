@@ -25,6 +25,8 @@ NODES = (
     ("parquet", "SaveParquet"),
     ("dataset", "CombineDatasets"),
     ("dataset", "CaptionEditNode"),
+    ("captioning", "CaptionClips"),
+    ("captioning", "ClipsToImages"),
     ("dataset", "FrameBuckets"),
     ("dataset", "FrameSamplingNode"),
     ("dataset", "FramePackWindows"),

@@ -21,7 +21,7 @@ from comfy_execution.utils import get_executing_context
 from server import PromptServer
 
 from ..trainer.errors import Interrupted, fail
-from ..trainer.events import Event, Phase, Progress, Request, Step, Stopped
+from ..trainer.events import Event, Notice, Phase, Progress, Request, Step, Stopped
 from ..trainer.job import ComputeSettings
 
 if TYPE_CHECKING:
@@ -76,6 +76,11 @@ def output_folder(text: str) -> Path:
     if root not in folder.parents:
         raise fail("folder", f"'{text}' does not lie inside ComfyUI's output folder.", "Give a name such as parquet/my_clips.")
     return folder
+
+
+def own_folders() -> tuple[Path, Path]:
+    """ComfyUI's input and output folders, the only ones that a workflow may write into."""
+    return Path(folder_paths.get_input_directory()), Path(folder_paths.get_output_directory())
 
 
 def output_file(kind: str, name: str) -> Path:
@@ -154,12 +159,13 @@ class NodeListener:
         context = get_executing_context()
         assert context is not None, "listeners are made while a node runs"
         self.node, self.prompt = context.node_id, context.prompt_id
+        self.notices: list[str] = []
         self._bar = comfy.utils.ProgressBar(1, node_id=self.node)
         self._told = 0.0  # when the line was last written
         self._phase = ""
 
     def emit(self, event: Event) -> None:
-        """Moves the bar and rewrites the line."""
+        """Moves the bar and rewrites the line; notices are kept for a result's text."""
         if isinstance(event, Phase):
             self._phase = event.name
             self._told = 0.0  # a new phase is told at once
@@ -170,6 +176,13 @@ class NodeListener:
         elif isinstance(event, Step):
             self._move(event.step, event.total)
             self._tell(f"step {event.step}/{event.total} · loss {event.loss:.4f}{_left(event.seconds_left)}")
+        elif isinstance(event, Notice):
+            self.notices.append(f"{event.where}: {event.text}" if event.where else event.text)
+
+    def conclude(self, text: str) -> None:
+        """Writes the line that stays."""
+        self._told = 0.0
+        self._tell(text)
 
     def request(self) -> Request | None:
         """Cancel, once ComfyUI is asked to interrupt."""
@@ -264,14 +277,21 @@ def computing(listener: NodeListener) -> Iterator[None]:
     comfy.model_management.soft_empty_cache()
     _active = listener if isinstance(listener, RunListener) else None
     try:
-        with torch.inference_mode(False), torch.set_grad_enabled(_active is not None):
+        with cancelling(), torch.inference_mode(False), torch.set_grad_enabled(_active is not None):
             yield
-    except Interrupted:
-        comfy.model_management.throw_exception_if_processing_interrupted()
-        raise comfy.model_management.InterruptProcessingException() from None
     finally:
         _active = None
         comfy.model_management.soft_empty_cache()
+
+
+@contextmanager
+def cancelling() -> Iterator[None]:
+    """A cancel inside becomes ComfyUI's interrupt."""
+    try:
+        yield
+    except Interrupted:
+        comfy.model_management.throw_exception_if_processing_interrupted()
+        raise comfy.model_management.InterruptProcessingException() from None
 
 
 # routes --------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from comfy_api.latest import io
+from comfy_api.latest import io, ui
 
 from ..trainer.data.sources.inspect import state
 from ..trainer.errors import UserError
@@ -66,10 +66,12 @@ class SaveParquet(io.ComfyNode):
 
     @classmethod
     def execute(cls, model: ModelReference, dataset: DatasetSettings, folder: str, contents: str = "clips") -> io.NodeOutput:
-        """Encodes what is not in the cache and writes the files."""
+        """Encodes what is not in the cache and writes the files; the node's text says what of the dataset they do not hold."""
         from ..trainer.parquet_export import save_parquet
 
         out, listener = host.output_folder(folder), host.NodeListener()
         with host.computing(listener):
-            save_parquet(model.settings, dataset, out, host.places(), host.compute(), CONTENTS[contents], listener)
-        return io.NodeOutput(str(out))
+            files = save_parquet(model.settings, dataset, out, host.places(), host.compute(), CONTENTS[contents], listener)
+        text = "\n".join([f"files written: {len(files)}", *listener.notices])
+        listener.conclude(text)
+        return io.NodeOutput(str(out), ui=ui.PreviewText(text))

@@ -1,4 +1,4 @@
-"""Settings of captions: what is done to their text, and how often they are dropped."""
+"""Settings of captions: what is done to their text, how often they are dropped, and how they are made."""
 
 from __future__ import annotations
 
@@ -48,3 +48,21 @@ class CaptionSettings(CaptionEdit):
     dropout: float = setting(
         0.05, "Caption dropout", "Share of examples trained with an empty caption, which keeps guidance working.", ge=0, le=1, step=0.01
     )
+
+
+class CaptionWriting(Settings):
+    """How captions are made for clips and written beside them."""
+
+    instruction: str = setting(
+        "Describe this clip in one paragraph of at most 80 words: who or what is seen, what it does and how it moves, the place, the light "
+        "and the camera. Write only the description, and do not begin with words such as 'The video shows'.",
+        "Instruction", "What the language model is asked to write. That it is shown frames of one clip is said to it before this.",
+    )  # fmt: skip
+    max_length: int = setting(256, "Longest caption", "Tokens after which the language model is stopped.", unit="tokens", ge=16, le=4096)
+    frames: int = setting(8, "Frames shown", "Frames of each clip that the language model sees, evenly spaced.", unit="frames", ge=1, le=64)
+    existing: Literal["keep", "overwrite"] = setting(
+        "keep", "Existing captions",
+        "keep: a caption file that is there is never touched, even an empty one. "
+        "overwrite: it is replaced; what it held is kept beside it as .bak.",
+    )  # fmt: skip
+    seed: int = setting(0, "Seed", "Another one words the captions differently.", ge=0, le=2**53 - 1, advanced=True)

@@ -220,6 +220,20 @@ def test_save_parquet_encodes_what_is_missing_and_writes(model, clips, tmp_path)
         save_parquet(ModelSettings(), DatasetSettings(), tmp_path / "full", Places.under(tmp_path), ComputeSettings())
 
 
+def test_what_rows_cannot_say_is_told(opens, clips, tmp_path):
+    def told(kind, heavier=0.0):
+        heard = Hears()
+        dataset = opens.clips(clips, temporal_augmentation="reverse", variants=4)
+        items = [replace(item, weight=1 + number * heavier) for number, item in enumerate(dataset.items)]
+        export_dataset(replace(dataset, items=tuple(items)), tmp_path / f"{kind}{heavier}", EventLog(heard), kind)
+        return [text.partition(": ")[2] for text in heard.notices]
+
+    variants = "2 clips have several variants of their frames; a row holds one, which is the first."
+    assert told("t2v") == [variants]
+    assert told("t2v", heavier=0.5) == ["Loss weights are not written (1, 1.5): every row counts the same.", variants]
+    assert told("text_only", heavier=0.5) == []
+
+
 def test_every_bad_source_of_a_mixed_dataset_is_named_by_its_place(model, clips, opens, tmp_path):
     def problems(*sources):
         with pytest.raises(UserError) as caught:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.data.test_folder import touch
+from trainer.data.pictures import is_picture
+from trainer.data.sources.endings import CLIP_EXTENSIONS, PICTURE_EXTENSIONS, VIDEO_EXTENSIONS
 from trainer.data.sources.record import ClipRecord, Scan
 from trainer.data.sources.scan import SCANNERS, scan
 from trainer.errors import UserError
@@ -85,6 +87,14 @@ def test_images_are_taken_only_if_asked_for_and_a_webp_counts_as_video_if_it_mov
     assert list(captions(scan([VideoFolder(folder=str(tmp_path))]))) == ["a.mp4", "moving.webp"]
     with_images = scan([VideoFolder(folder=str(tmp_path), images=True)])
     assert list(captions(with_images)) == ["a.mp4", "b.png", "c.JPG", "d.jpeg", "moving.webp", "still.webp"]
+
+
+def test_images_of_a_folder_are_all_that_pillow_decodes_and_a_clip_is_decoded_by_one_of_the_two(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"a{ending}" for ending in (*PICTURE_EXTENSIONS, *VIDEO_EXTENSIONS)))
+    taken = {clip.path.suffix for clip in scan([VideoFolder(folder=str(tmp_path), images=True)]).clips}
+    assert taken == {*PICTURE_EXTENSIONS, *VIDEO_EXTENSIONS}
+    assert {ending for ending in taken if is_picture(Path(f"a{ending}"))} == set(PICTURE_EXTENSIONS)
+    assert set(PICTURE_EXTENSIONS).isdisjoint(VIDEO_EXTENSIONS) and set(CLIP_EXTENSIONS) - set(VIDEO_EXTENSIONS) == {".webp"}
 
 
 def test_sidecar_of_another_case_is_found_and_the_exact_one_wins(tmp_path: Path) -> None:

@@ -25,6 +25,41 @@ async def modules(_):
 
 NODE_CLASS_MAPPINGS = {}
 """
+# A CLIP and a captioner as small as they can be. The CLIP says how many pictures it sees, or asks for a cancel as it speaks.
+CAPTIONERS = """
+import comfy.model_management
+
+class Clip:
+    def __init__(self, says, cancels):
+        self.says, self.cancels = says, cancels
+
+    def tokenize(self, text, image, **options):
+        return {"fake": [[({"type": "image"}, 1.0) for _ in image]]}
+
+    def generate(self, tokens, **options):
+        if self.cancels:
+            comfy.model_management.interrupt_current_processing()
+        return [len(tokens["fake"][0])]
+
+    def decode(self, ids):
+        return f"{self.says} {ids[0]}"
+
+class TestClip:
+    INPUT_TYPES = classmethod(lambda cls: {"required": {"says": ("STRING", {}), "cancels": ("BOOLEAN", {"default": False})}})
+    RETURN_TYPES, FUNCTION, CATEGORY = ("CLIP",), "make", "test"
+
+    def make(self, says, cancels):
+        return (Clip(says, cancels),)
+
+class TestCaptioner:
+    INPUT_TYPES = classmethod(lambda cls: {"required": {"image": ("IMAGE",)}})
+    RETURN_TYPES, FUNCTION, CATEGORY = ("STRING",), "make", "test"
+
+    def make(self, image):
+        return (f"an image of {image.shape[2]} x {image.shape[1]}",)
+
+NODE_CLASS_MAPPINGS = {"TestClip": TestClip, "TestCaptioner": TestCaptioner}
+"""
 
 
 @pytest.fixture(scope="session")
@@ -32,6 +67,7 @@ def server(comfyui: Path, root: Path, tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("comfyui")
     (folder / "custom_nodes").mkdir()
     (folder / "custom_nodes" / "test_probe.py").write_text(PROBE, encoding="utf-8")
+    (folder / "custom_nodes" / "test_captioners.py").write_text(CAPTIONERS, encoding="utf-8")
     tiny = write_tiny_wan(folder / "models/diffusers/tiny")
     write_comfy_files(tiny, folder / "models/diffusion_models/tiny.safetensors", folder / "models/vae/tiny.safetensors")
     write_clips(folder / "input/clips")

@@ -30,6 +30,8 @@ NODES = {
     "VideoTrainerImportConfig": "3 Method",
     "VideoTrainerCombineDatasets": "2 Dataset",
     "VideoTrainerCaptionEdit": "2 Dataset",
+    "VideoTrainerCaptionClips": "2 Dataset",
+    "VideoTrainerClipsToImages": "2 Dataset",
     "VideoTrainerFrameBuckets": "2 Dataset",
     "VideoTrainerFrameSampling": "2 Dataset",
     "VideoTrainerFramePackWindows": "2 Dataset",

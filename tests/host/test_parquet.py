@@ -45,7 +45,12 @@ def saving(folder: str, **settings: Any) -> dict[str, Any]:
 
 
 def test_a_dataset_is_saved_loaded_and_trained_on(server: ComfyServer, client: Client) -> None:
-    assert errors(client.run(saving("parquet/clips"))) == []
+    made = saving("parquet/clips")
+    made["clips"]["inputs"]["repeats"] = 2
+    history = client.run(made)
+    assert errors(history) == []
+    (told,) = history["outputs"]["save"]["text"]
+    assert told.startswith("files written: 1") and "Repeats are not written" in told
     out = server.folder / "output/parquet/clips"
     assert [file.name for file in out.rglob("*.parquet")] == ["data_chunk_0.parquet"]
     run = server.folder / "output/video_trainer/from parquet"

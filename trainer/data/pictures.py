@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .colour import over_background
+from .sources.endings import PICTURE_EXTENSIONS
 from .sources.record import UnusableClip
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-PICTURE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".apng", ".webp", ".bmp", ".tif", ".tiff")
 _MOVING = ("WEBP", "PNG")  # the frames of others are pages or previews, not moments
 _SHORTEST, _INSTEAD = Fraction(1, 100), Fraction(1, 10)  # s; browsers show what is not longer than the one for the other
 _WITH_ALPHA = ("RGBA", "LA", "PA", "RGBa", "La")

@@ -19,7 +19,7 @@ from .plan import Shaper, shaper
 from .probe import probe
 from .report import CaptionStatistics, DatasetReport
 from .scenes import SceneCuts
-from .sources.folder import CLIP_EXTENSIONS
+from .sources.endings import CLIP_EXTENSIONS
 from .sources.record import Scan, UnusableClip
 from .sources.scan import scan
 from .teller import Teller

@@ -27,6 +27,7 @@ DATASET: dict[str, Rule] = {
     "directory.#.default_mask_file": refuse("masks are not supported yet"),
     "directory.#.control_path": refuse("control videos are not supported yet"),
 }
+_IMAGES = "to train on images, add sizes such as 1x512x512 to dataset.buckets and set images of the folder"
 # What each directory may set for itself, else the file for all: a part of its source, and its value there or None.
 PARTS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "num_repeats": ("repeats", lambda value: value),
@@ -81,7 +82,7 @@ def _shape(document: Document, report: Report) -> None:
         _buckets(report, settings, "all sources share the buckets" if own and len(places) > 1 else "")
     for key, entry in entries.items():
         if key.rpartition(".")[2] in _SHAPING and not report.answered(entry):
-            report.unsupported(entry, "a bucket needs frames above 1, since images are not trained on, and a size; set dataset.buckets")
+            report.unsupported(entry, f"no bucket could be made: it needs frames above 1 and a size; {_IMAGES}")
 
 
 def _buckets(report: Report, settings: Mapping[str, Entry], why: str) -> None:
@@ -103,7 +104,7 @@ def _buckets(report: Report, settings: Mapping[str, Entry], why: str) -> None:
         elif not (frames and sides):
             continue  # another directory may use it
         elif name == "frame_buckets":
-            images = "bucket 1 is for images" if 1 in _list(settings, name) else ""
+            images = f"bucket 1 is for images: {_IMAGES}" if 1 in _list(settings, name) else ""
             tell(report, entry, [(count, None, None) for count in frames], "; ".join(filter(None, (images, why))))
         elif name == "resolutions":
             tell(report, entry, [(None, *side) for side in sides], _resolutions_why(settings, why))

@@ -47,7 +47,7 @@ RULES: dict[str, Rule] = {
     "text_max_length": ignore("it belongs to the model family"),
     "text_encoder_name": ignore("it belongs to the model"),
     "validate_only": off("this is no training"),
-    "use_image_num": off("images are not trained on"),
+    "use_image_num": off("a batch holds images or clips, never both"),
     "training_cfg_rate": to("captions.dropout"),
     "seed": to("schedule.seed"),
     "dataloader_num_workers": ignore("clips are decoded in threads, as many as help"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ...errors import fail
 from ...events import EventLog, Phase
 from ..content import key_of
-from ..dataset import TrainingData
+from ..dataset import Item, TrainingData
 from .sample import Sample
 from .write import write_samples
 
@@ -26,13 +27,23 @@ def export_dataset(dataset: TrainingData, out: Path, log: EventLog, kind: Export
     where writing stopped. Raises UserError if the folder holds anything else, Interrupted on cancel.
     """
     log.emit(Phase("export", "Writing Parquet"))
-    if kind == "t2v" and any(item.repeats > 1 for item in dataset.items):
-        log.notice("Repeats are not written: every clip is one row. FastVideo repeats whole folders (folder:2).", str(out), "info")
-    if kind == "t2v" and (several := sum(len(item.captions) > 1 for item in dataset.items)):
-        log.notice(f"{several} clips have several captions; a row holds one, which is the first.", str(out), "info")
+    for loss in _losses(dataset.items) if kind == "t2v" else ():
+        log.notice(loss, str(out), "info")
     samples = _Clips(dataset) if kind == "t2v" else _Texts(dataset)
     source = key_of(dataset=dataset.fingerprint, names=samples.names, fps=dataset.report.target_fps)
     return write_samples(samples, kind, out, source, log.progress(len(samples), "samples written"))
+
+
+def _losses(items: Sequence[Item]) -> Iterator[str]:
+    """What rows cannot say of the clips."""
+    if any(item.repeats > 1 for item in items):
+        yield "Repeats are not written: every clip is one row. FastVideo repeats whole folders (folder:2)."
+    if len(weights := sorted({item.weight for item in items})) > 1:
+        yield f"Loss weights are not written ({', '.join(f'{weight:g}' for weight in weights)}): every row counts the same."
+    if several := sum(len(item.captions) > 1 for item in items):
+        yield f"{several} clips have several captions; a row holds one, which is the first."
+    if several := sum(bool(item.variants) for item in items):
+        yield f"{several} clips have several variants of their frames; a row holds one, which is the first."
 
 
 class _Clips:

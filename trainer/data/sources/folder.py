@@ -12,12 +12,11 @@ from ...errors import Problem
 from ...files import kind_of
 from ...source_settings import PairedFolders, VideoFolder
 from .context import ScanContext
+from .endings import MOVING_EXTENSIONS, PICTURE_EXTENSIONS, VIDEO_EXTENSIONS
 from .paths import folder_path
 from .record import Listed, Scan
 from .text_file import read_caption, tell_encoding
 
-CLIP_EXTENSIONS = (".mp4", ".mov", ".mkv", ".webm", ".avi", ".m4v", ".gif", ".webp")
-IMAGE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")  # and a WebP that does not move
 CAPTION_EXTENSIONS = (".txt", ".caption")  # the first found wins
 
 
@@ -57,11 +56,15 @@ class Tree:
     clips: list[str] = field(default_factory=list)
     captions: dict[str, Path] = field(default_factory=dict)
 
-    def caption(self, clip: str, scan: Scan) -> tuple[str, ...]:
-        """The caption of a clip; odd encodings and unreadable files become notices."""
+    def file(self, clip: str) -> Path | None:
+        """The file that captions a clip."""
         stem = _composed(clip).rpartition(".")[0]
         keys = [stem + extension for extension in CAPTION_EXTENSIONS]
-        path = next((self.captions[key] for key in (*keys, *map(str.casefold, keys)) if key in self.captions), None)
+        return next((self.captions[key] for key in (*keys, *map(str.casefold, keys)) if key in self.captions), None)
+
+    def caption(self, clip: str, scan: Scan) -> tuple[str, ...]:
+        """The caption of a clip; odd encodings and unreadable files become notices."""
+        path = self.file(clip)
         if path is None:
             return ()
         try:
@@ -95,9 +98,9 @@ def look(root: Path, subfolders: bool, images: bool, scan: Scan) -> Tree:
 
 def _is_clip(folder: Path, name: str, extension: str, images: bool) -> bool:
     """Whether a file is taken for training, by its extension; a WebP counts as a video only if it moves."""
-    if extension == ".webp":
-        return images or _moves(folder / name)
-    return extension in CLIP_EXTENSIONS or (images and extension in IMAGE_EXTENSIONS)
+    if extension in VIDEO_EXTENSIONS or (images and extension in PICTURE_EXTENSIONS):
+        return True
+    return extension in MOVING_EXTENSIONS and _moves(folder / name)
 
 
 def files_below(root: Path, subfolders: bool = True) -> Iterator[Path]:

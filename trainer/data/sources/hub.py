@@ -13,7 +13,8 @@ from ...hub import HUB_ID, snapshot
 from ...source_settings import HubDataset, MetadataTable, VideoFolder, VideoList
 from .arrow_files import ARROW_EXTENSIONS, scan_rows
 from .context import ScanContext
-from .folder import CAPTION_EXTENSIONS, CLIP_EXTENSIONS, files_below, scan_folder
+from .endings import CLIP_EXTENSIONS
+from .folder import CAPTION_EXTENSIONS, files_below, scan_folder
 from .lists import VIDEO_LISTS, scan_list
 from .paths import folder_path
 from .record import Listed

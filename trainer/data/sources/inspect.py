@@ -12,7 +12,8 @@ from ...hub import HUB_ID
 from ...source_settings import CaptionJson, HubDataset, MetadataTable, PairedFolders, ParquetFolder, Source, VideoFolder, VideoList
 from ..parquet.read import foreign_columns, parquet_files
 from .context import ScanContext
-from .folder import CLIP_EXTENSIONS, files_below
+from .endings import CLIP_EXTENSIONS
+from .folder import files_below
 from .paths import folder_path
 from .scan import downloads_below, listed
 

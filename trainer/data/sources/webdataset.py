@@ -11,7 +11,8 @@ from pathlib import Path, PurePosixPath
 from ...files import kind_of
 from ...source_settings import WebDataset
 from .context import ScanContext
-from .folder import CLIP_EXTENSIONS, files_below
+from .endings import CLIP_EXTENSIONS
+from .folder import files_below
 from .paths import folder_path
 from .record import Listed, UnusableClip
 from .rows import CAPTION_COLUMNS, cell_captions
