@@ -25,7 +25,7 @@ def scan_folder(source: VideoFolder, context: ScanContext) -> Iterator[Listed]:
     root = existing_folder(source.folder, "folder", context)
     tree = look(root, source.subfolders, source.images, context.scan)
     for name in tree.clips:
-        yield Listed(root / name, name, tree.caption(name, context.scan))
+        yield Listed(root / name, name, tree.caption(name, context.scan), sidecar=tree.sidecar(name) or (root / name).with_suffix(".txt"))
 
 
 def scan_paired(source: PairedFolders, context: ScanContext) -> Iterator[Listed]:
@@ -56,11 +56,15 @@ class Tree:
     clips: list[str] = field(default_factory=list)
     captions: dict[str, Path] = field(default_factory=dict)
 
-    def caption(self, clip: str, scan: Scan) -> tuple[str, ...]:
-        """The caption of a clip; odd encodings and unreadable files become notices."""
+    def sidecar(self, clip: str) -> Path | None:
+        """The caption file of a clip, if there is one."""
         stem = _composed(clip).rpartition(".")[0]
         keys = [stem + extension for extension in CAPTION_EXTENSIONS]
-        path = next((self.captions[key] for key in (*keys, *map(str.casefold, keys)) if key in self.captions), None)
+        return next((self.captions[key] for key in (*keys, *map(str.casefold, keys)) if key in self.captions), None)
+
+    def caption(self, clip: str, scan: Scan) -> tuple[str, ...]:
+        """The caption of a clip; odd encodings and unreadable files become notices."""
+        path = self.sidecar(clip)
         if path is None:
             return ()
         try:
