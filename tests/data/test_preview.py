@@ -13,8 +13,8 @@ import torch
 from tests.data.synthetic import SPEC, FakeEncoders, FakeFamily, Watcher, watched, write_clip, write_model
 from trainer.data import preview as module
 from trainer.data.contact_sheet import LONGEST_SIDE, contact_sheet, facts, strip
-from trainer.data.preview import Preview, preview_dataset
 from trainer.data.prepare import prepare_dataset
+from trainer.data.preview import Preview, preview_dataset
 from trainer.errors import Interrupted, UserError
 from trainer.events import Progress
 from trainer.job import Bucket, CaptionSettings, DatasetSettings, VideoFolder, WindowSettings
