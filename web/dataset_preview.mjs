@@ -41,7 +41,9 @@ export class DatasetPreview {
     );
     this.body.setAttribute("aria-label", "Dataset preview");
     this.body.dataset.captureWheel = "true";
-    this.element = el("div", "vt-preview", {}, el("dl", "vt-counts", {}, ...cells), this.body, this.empty);
+    this.busy = el("p", "vt-busy", { hidden: true });
+    this.busy.setAttribute("role", "status");
+    this.element = el("div", "vt-preview", {}, el("dl", "vt-counts", {}, ...cells), this.body, this.empty, this.busy);
     this.element.dataset.status = "waiting";
   }
 
@@ -50,8 +52,15 @@ export class DatasetPreview {
     this.id = shown?.id ?? "";
     this.element.dataset.status = shown ? "shown" : "waiting";
     this.empty.textContent = shown === null ? LOST : EMPTY;
+    this.announce("");
     if (shown) this.render(shown);
     this.refresh();
+  }
+
+  /** Shows a line of progress; an empty one takes it away. */
+  announce(text) {
+    this.busy.textContent = text;
+    this.busy.hidden = !text;
   }
 
   /** Follows the palette. */
@@ -69,13 +78,13 @@ export class DatasetPreview {
       `${plural(shown.skipped, "clip")} left out`,
       shown.dropped.map(({ name, why, cure }) => [el("b", "", { textContent: name }), ` ${why}. `, el("span", "vt-cure", { textContent: cure })]),
     );
+    if (!shown.kept) this.leftOut.element.open = true;
     this.notices.show(plural(shown.notices.length, "notice"), shown.notices.map((text) => [text]));
     const count = shown.clips.length;
     this.range.textContent = count ? `${rangeText(shown.first, count)} of ${plural(shown.kept, "clip")} · ${shown.texts}` : "";
     this.range.title = this.range.textContent;
     this.cards.replaceChildren(...shown.clips.map((clip) => card(clip, this.host)));
     this.cards.parentElement.hidden = !count;
-    this.body.scrollTop = 0;
   }
 }
 

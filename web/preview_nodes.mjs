@@ -8,7 +8,8 @@ const WIDGET = "preview";
 const MIN_HEIGHT = 400;
 const FIRST_SIZE = { width: 720, preview: 640 };
 
-/** `host` gives rootGraph(), fetchPreview(id), saveCaption(clip, text), pictureUrl(file), onBound(), forwardWheel(event). */
+/** `host` gives rootGraph(), fetchPreview(id), saveCaption(clip, text), pictureUrl(file), onBound(), hideCoreText(node),
+ * forwardWheel(event). */
 export class PreviewNodes {
   constructor(host) {
     this.host = host;
@@ -18,6 +19,7 @@ export class PreviewNodes {
 
   /** Puts a preview on the node. */
   add(node) {
+    this.host.hideCoreText(node);
     const preview = new DatasetPreview(this.host);
     preview.element.addEventListener("wheel", this.host.forwardWheel);
     const widget = node.addDOMWidget(WIDGET, "video_trainer_preview", preview.element, {
@@ -47,6 +49,16 @@ export class PreviewNodes {
     node.properties[PROPERTY] = shown.id;
     this.shown.get(node)?.show(shown);
     this.host.onBound(node);
+  }
+
+  /** A line of ComfyUI's progress. */
+  announce(executionId, text) {
+    this.shown.get(findNode(this.host.rootGraph(), executionId))?.announce(text);
+  }
+
+  /** Nothing runs any more, however it ended. */
+  settle() {
+    for (const preview of this.shown.values()) preview.announce("");
   }
 
   /** For a graph just opened. */

@@ -38,6 +38,7 @@ const previews = new PreviewNodes({
   saveCaption,
   pictureUrl: (filename) => api.apiURL(`/view?${new URLSearchParams({ type: "temp", subfolder: "", filename })}`),
   onBound: keepState,
+  hideCoreText,
   forwardWheel,
 });
 
@@ -112,8 +113,9 @@ function onEvent({ detail: { node, prompt, event } }) {
   store.receive(event);
 }
 
-/** While clips are prepared a new run has no id yet, only ComfyUI's line of progress. */
+/** While clips are prepared a new run has no id yet, only ComfyUI's line of progress; a preview has nothing else. */
 function onProgressText({ detail: { nodeId, text } }) {
+  previews.announce(nodeId, progressText(text));
   if (active.run) return;
   const monitor = monitors.get(findNode(app.rootGraph ?? app.graph, nodeId));
   monitor?.announce(progressText(text));
@@ -195,7 +197,10 @@ app.registerExtension({
     api.addEventListener("progress_text", onProgressText);
     api.addEventListener("executed", onExecuted);
     api.addEventListener("reconnected", onReconnected);
-    for (const name of ["execution_success", "execution_error", "execution_interrupted"]) api.addEventListener(name, askActive);
+    for (const name of ["execution_success", "execution_error", "execution_interrupted"]) {
+      api.addEventListener(name, askActive);
+      api.addEventListener(name, () => previews.settle());
+    }
     followAppearance();
     await askActive();
   },

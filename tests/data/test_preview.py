@@ -15,11 +15,13 @@ from trainer.data import preview as module
 from trainer.data.contact_sheet import LONGEST_SIDE, contact_sheet, facts, strip
 from trainer.data.prepare import prepare_dataset
 from trainer.data.preview import Preview, preview_dataset
+from trainer.data.sources.scan import scan
+from trainer.data.sources.sidecar import current_caption, write_caption
 from trainer.errors import Interrupted, UserError
 from trainer.events import Progress
 from trainer.job import Bucket, CaptionSettings, DatasetSettings, VideoFolder, WindowSettings
 from trainer.preview_settings import PreviewSettings
-from trainer.source_settings import ParquetFolder
+from trainer.source_settings import PairedFolders, ParquetFolder
 
 Show = Callable[..., Preview]
 
@@ -152,3 +154,25 @@ def test_strip_and_sheet(clips: Path) -> None:
     sheet = contact_sheet(seen.clips)
     assert sheet.shape[1:] == (1280, 3) and sheet.dtype == np.uint8
     assert [sheet[24, 24 + place * 309].tolist() for place in range(4)] == frames[:, 0, 0].tolist()
+
+
+def test_captions_of_folders_have_a_place_to_be_edited(tmp_path: Path) -> None:
+    for name in ("a.mp4", "sub/b.c.mp4"):
+        write_clip(tmp_path / "videos" / name, 5)
+    (tmp_path / "captions").mkdir()
+    (tmp_path / "captions/A.TXT").write_text("capital", encoding="utf-8")
+    (tmp_path / "videos/a.caption").write_text("small", encoding="utf-8")
+    places = [
+        [record.sidecar.relative_to(tmp_path).as_posix() if record.sidecar else "" for record in scan([source]).clips]
+        for source in (PairedFolders(folder=str(tmp_path)), VideoFolder(folder=str(tmp_path / "videos")))
+    ]
+    assert places == [["captions/A.TXT", "captions/sub/b.c.txt"], ["videos/a.caption", "videos/sub/b.c.txt"]]
+
+
+def test_the_first_text_is_kept_and_the_file_replaced_whole(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_bytes("café".encode("cp1252"))
+    assert current_caption(file) == "café"
+    assert write_caption(file, " two\n lines ") == "two lines" and write_caption(file, "three") == "three"
+    assert file.read_bytes() == b"three\n" and (tmp_path / "a.txt.bak").read_bytes() == "café".encode("cp1252")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "a.txt.bak"]

@@ -25,16 +25,17 @@ def scan_folder(source: VideoFolder, context: ScanContext) -> Iterator[Listed]:
     root = existing_folder(source.folder, "folder", context)
     tree = look(root, source.subfolders, source.images, context.scan)
     for name in tree.clips:
-        yield Listed(root / name, name, tree.caption(name, context.scan), sidecar=tree.sidecar(name) or (root / name).with_suffix(".txt"))
+        yield Listed(root / name, name, tree.caption(name, context.scan), sidecar=_sidecar(tree, root, name))
 
 
 def scan_paired(source: PairedFolders, context: ScanContext) -> Iterator[Listed]:
     """Every clip of the one folder, captioned by the file of the same name in the other."""
     root = existing_folder(source.folder, "folder", context)
     videos = existing_folder(str(root / folder_path(source.videos)), "videos", context)
-    captions = look(existing_folder(str(root / folder_path(source.captions)), "captions", context), True, False, Scan())
+    beside = existing_folder(str(root / folder_path(source.captions)), "captions", context)
+    captions = look(beside, True, False, Scan())
     for name in look(videos, True, False, context.scan).clips:
-        yield Listed(videos / name, name, captions.caption(name, context.scan))
+        yield Listed(videos / name, name, captions.caption(name, context.scan), sidecar=_sidecar(captions, beside, name))
 
 
 def existing_folder(text: str, setting: str, context: ScanContext) -> Path:
@@ -74,6 +75,11 @@ class Tree:
             return ()
         tell_encoding(path, encoding, scan)
         return (caption,) if caption else ()
+
+
+def _sidecar(tree: Tree, root: Path, clip: str) -> Path:
+    """The caption file of a clip, or where it would be."""
+    return tree.sidecar(clip) or (root / clip).with_suffix(CAPTION_EXTENSIONS[0])
 
 
 def look(root: Path, subfolders: bool, images: bool, scan: Scan) -> Tree:
