@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ..trainer.data.captions import training_texts
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 MOST_KEPT = 200  # previews
 LONGEST = 10_000  # characters of a caption
+
+
+_writing = Lock()  # between looking at a caption file and replacing it
 
 
 class Refused(Exception):
@@ -46,9 +50,10 @@ class Editable:
         if not text.strip() or len(text) > LONGEST:
             raise Refused(400, f"A caption has 1 to {LONGEST} characters.")
         try:
-            if current_caption(sidecar) != self.shown["text"]:
-                raise Refused(409, "The caption file was changed since this preview. Run again, then edit.")
-            self.shown["text"] = write_caption(sidecar.resolve(), text)
+            with _writing:
+                if current_caption(sidecar) != self.shown["text"]:
+                    raise Refused(409, "The caption file was changed since this preview. Run again, then edit.")
+                self.shown["text"] = write_caption(sidecar.resolve(), text)
         except OSError as error:
             raise Refused(409, f"The caption file cannot be written: {error.strerror}.") from None
         record = replace(self.record, captions=(self.shown["text"],))

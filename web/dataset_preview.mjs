@@ -132,7 +132,7 @@ function card(clip, host) {
     frame.style.aspectRatio = `${clip.width} / ${clip.height}`;
     strip.append(frame);
   }
-  const facts = clip.facts.map((text) => el("span", "vt-fact", { textContent: text }));
+  const facts = clip.facts.map((text) => el("span", "vt-fact", { textContent: sizeText(text) }));
   const head = el("div", "vt-card-head", { title: clip.about }, el("span", "vt-name", { textContent: clip.name }), ...facts);
   return el("article", "vt-card", {}, strip, head, new CaptionField(clip, host.saveCaption).element);
 }
@@ -141,5 +141,5 @@ function rangeText(first, count) {
   return count > 1 ? `${formatCount(first)}–${formatCount(first + count - 1)}` : formatCount(first);
 }
 
-const sizeText = (bucket) => bucket.replaceAll("x", "×");
+const sizeText = (text) => text.replace(/(\d)x(?=\d)/g, "$1×");
 const plural = (count, what) => `${formatCount(count)} ${what}${count === 1 ? "" : "s"}`;

@@ -150,7 +150,7 @@ def test_strip_and_sheet(clips: Path) -> None:
     assert np.array_equal(strip(frames), np.concatenate(list(frames), axis=1))
     large = torch.zeros(2, 960, 1920, 3, dtype=torch.uint8).numpy()
     assert strip(large).shape == (LONGEST_SIDE // 2, 2 * LONGEST_SIDE, 3)
-    assert facts(seen.clips[0]) == ["5×48×96", "16 fps"]
+    assert facts(seen.clips[0]) == ["5x48x96", "16 fps"]
     sheet = contact_sheet(seen.clips)
     assert sheet.shape[1:] == (1280, 3) and sheet.dtype == np.uint8
     assert [sheet[24, 24 + place * 309].tolist() for place in range(4)] == frames[:, 0, 0].tolist()
@@ -176,3 +176,12 @@ def test_the_first_text_is_kept_and_the_file_replaced_whole(tmp_path: Path) -> N
     assert write_caption(file, " two\n lines ") == "two lines" and write_caption(file, "three") == "three"
     assert file.read_bytes() == b"three\n" and (tmp_path / "a.txt.bak").read_bytes() == "café".encode("cp1252")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "a.txt.bak"]
+
+
+def test_long_captions_are_cut_to_two_lines(clips: Path) -> None:
+    for number, text in enumerate(("word " * 200, "w" * 900)):
+        (clips / f"{number}.txt").write_text(text, encoding="utf-8")
+    seen = show(clips, clips=2, buckets=[Bucket(frames=5, height=48, width=96)])
+    sheet = contact_sheet(seen.clips)
+    assert sheet.shape[0] == 24 + 2 * (151 + 8 + 3 * 24 + 24)
+    assert (sheet[:, -24:] == sheet[0, 0]).all()  # nothing runs into the margin

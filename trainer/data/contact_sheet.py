@@ -31,7 +31,7 @@ def strip(frames: np.ndarray) -> np.ndarray:
 
 def facts(clip: ShownClip) -> list[str]:
     """What the clip is trained as, in a few words each: size, frame rate, number of examples."""
-    told = [str(clip.bucket).replace("x", "×"), f"{clip.fps:g} fps"]
+    told = [str(clip.bucket), f"{clip.fps:g} fps"]
     for count, what in ((clip.report.windows, "examples"), (clip.report.variants, "variants"), (len(clip.texts), "captions")):
         if count > 1:
             told.append(f"{count} {what}")
@@ -39,7 +39,10 @@ def facts(clip: ShownClip) -> list[str]:
 
 
 def contact_sheet(clips: Sequence[ShownClip]) -> np.ndarray:
-    """One picture of all clips, a row each: frames, name and size, caption as it is trained; [h, 1280, 3] uint8."""
+    """One picture of all clips, a row each: frames, name and size, caption as it is trained; [h, 1280, 3] uint8.
+
+    The text is in Pillow's own font, which has the letters of English only.
+    """
     rows = [_row(clip) for clip in clips]
     edge = np.full((_MARGIN, _WIDTH, 3), _PAPER, np.uint8)
     return np.concatenate([edge, *(part for row in rows for part in (row, edge))] if rows else [edge], axis=0)
