@@ -23,8 +23,6 @@ from trainer.job import Bucket, CaptionSettings, DatasetSettings, VideoFolder, W
 from trainer.preview_settings import PreviewSettings
 from trainer.source_settings import PairedFolders, ParquetFolder
 
-Show = Callable[..., Preview]
-
 
 @pytest.fixture
 def clips(tmp_path: Path) -> Path:
@@ -62,7 +60,7 @@ def test_frames_texts_and_report_are_those_of_training(clips: Path, tmp_path: Pa
     write_model(tmp_path / "model")
     family = FakeFamily(tmp_path / "model")
     captions = CaptionSettings(prefix="zorp", remove_openings=True)
-    trained = prepare_dataset(dataset(clips, **settings), captions, family, tmp_path / "other", FakeEncoders(), watched(Watcher()), seed=5)  # type: ignore[arg-type]
+    trained = prepare_dataset(dataset(clips, **settings), captions, family, tmp_path / "other", FakeEncoders(), watched(Watcher()), seed=5)
     assert [clip.texts for clip in seen.clips] == [item.captions for item in trained.items] and seen.clips
     assert seen.clips[0].texts == ("zorp Thing 0",)
     encoded = [example.numpy() for example in family.encoded]
@@ -183,5 +181,5 @@ def test_long_captions_are_cut_to_two_lines(clips: Path) -> None:
         (clips / f"{number}.txt").write_text(text, encoding="utf-8")
     seen = show(clips, clips=2, buckets=[Bucket(frames=5, height=48, width=96)])
     sheet = contact_sheet(seen.clips)
-    assert sheet.shape[0] == 24 + 2 * (151 + 8 + 3 * 24 + 24)
+    assert sheet.shape[0] == 24 + 2 * (152 + 8 + 3 * 24 + 24)
     assert (sheet[:, -24:] == sheet[0, 0]).all()  # nothing runs into the margin
