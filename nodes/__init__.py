@@ -30,6 +30,7 @@ NODES = (
     ("dataset", "FrameBuckets"),
     ("dataset", "FrameSamplingNode"),
     ("dataset", "FramePackWindows"),
+    ("preview", "DatasetPreview"),
     ("config", "ImportConfig"),
     ("method", "LoRASettings"),
     ("method", "TrainingOptimizer"),
@@ -64,9 +65,10 @@ def extension() -> ComfyExtension:
 
     class VideoTrainer(ComfyExtension):
         async def on_load(self) -> None:
-            from .host import register_routes
+            from . import caption_route, host
 
-            register_routes()
+            host.register_routes()
+            caption_route.register()
 
         async def get_node_list(self) -> list[type[Any]]:
             return load_nodes()

@@ -8,10 +8,10 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 import comfy.model_management
 import comfy.utils
@@ -25,10 +25,12 @@ from ..trainer.events import Event, Notice, Phase, Progress, Request, Step, Stop
 from ..trainer.job import ComputeSettings
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
     from ..trainer.run import Places
 
+T = TypeVar("T")
 EVENT = "video_trainer.event"
 TEXT_INTERVAL = 0.25  # seconds between lines of text on a node
 
@@ -83,6 +85,11 @@ def own_folders() -> tuple[Path, Path]:
     return Path(folder_paths.get_input_directory()), Path(folder_paths.get_output_directory())
 
 
+def is_ours(path: Path) -> bool:
+    """Whether a path lies inside ComfyUI's input or output folder, wherever links lead."""
+    return any(root.resolve() in path.resolve().parents for root in own_folders())
+
+
 def output_file(kind: str, name: str) -> Path:
     """output/<kind>/<name>, a folder that ComfyUI's own loaders list for `kind`."""
     return Path(folder_paths.get_output_directory()) / kind / name
@@ -106,10 +113,14 @@ def lora_file(name: str) -> Path:
 
 
 def save_temp_image(image: Tensor) -> Path:
-    """Writes the first image [B, H, W, 3] in 0..1 to the temp folder, named by its content so that the same image is the same file."""
+    """Writes the first image [B, H, W, 3] in 0..1 to the temp folder."""
+    return save_temp_pixels((image[0, ..., :3].clamp(0, 1) * 255).round().byte().cpu().numpy())
+
+
+def save_temp_pixels(pixels: np.ndarray) -> Path:
+    """Writes a picture [H, W, 3] uint8 to the temp folder, named by its content so that the same picture is the same file."""
     from PIL import Image
 
-    pixels = (image[0, ..., :3].clamp(0, 1) * 255).round().byte().cpu().numpy()
     name = hashlib.sha256(pixels.tobytes() + str(pixels.shape).encode()).hexdigest()[:16]
     file = Path(folder_paths.get_temp_directory()) / f"video_trainer_{name}.png"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -305,12 +316,22 @@ def register_routes() -> None:
     routes.post("/video_trainer/runs/{run}/request")(_post_request)
 
 
+def add_route(method: str, path: str, answer: Callable[[web.Request], Awaitable[web.Response]]) -> None:
+    """Adds a route to ComfyUI's server."""
+    PromptServer.instance.routes.route(method, path)(answer)
+
+
+async def in_thread(call: Callable[..., T], *values: Any) -> T:
+    """The result of a call that reads or writes files, made outside the server's loop."""
+    return await PromptServer.instance.loop.run_in_executor(None, call, *values)
+
+
 async def _get_events(request: web.Request) -> web.Response:
     try:
         after = max(int(request.query.get("after", "-1")), -1)
     except ValueError:
         return web.json_response({"error": "after must be a whole number"}, status=400)
-    answer = await PromptServer.instance.loop.run_in_executor(None, read_log, request.match_info["run"], after)
+    answer = await in_thread(read_log, request.match_info["run"], after)
     if answer is None:
         return web.json_response({"error": "there is no such run"}, status=404)
     return web.json_response(answer)

@@ -4,7 +4,8 @@ import { app } from "../../scripts/app.js";
 import { api } from "../../scripts/api.js";
 import { addFold } from "./advanced_fold.mjs";
 import { Monitor } from "./monitor.mjs";
-import { TRAIN_NODE, findNode, nodeType } from "./node_lookup.mjs";
+import { PREVIEW_NODE, TRAIN_NODE, findNode, nodeType } from "./node_lookup.mjs";
+import { PreviewNodes } from "./preview_nodes.mjs";
 import { RunBindings, runOf } from "./run_binding.mjs";
 import { progressText } from "./run_state.mjs";
 import { RunStore } from "./run_store.mjs";
@@ -23,11 +24,39 @@ const bindings = new RunBindings({
   rootGraph: () => app.rootGraph ?? app.graph,
   fetchActive,
   onBound: (node) => {
-    // Without this a reloaded page would restore the graph as it was before the run.
-    app.extensionManager?.workflow?.activeWorkflow?.changeTracker?.captureCanvasState?.();
+    keepState();
     if (monitors.has(node)) show(node, monitors.get(node));
   },
 });
+
+const previews = new PreviewNodes({
+  rootGraph: () => app.rootGraph ?? app.graph,
+  fetchPreview: async (id) => {
+    const response = await api.fetchApi(`/video_trainer/previews/${encodeURIComponent(id)}`);
+    return response.ok ? response.json() : null;
+  },
+  saveCaption,
+  pictureUrl: (filename) => api.apiURL(`/view?${new URLSearchParams({ type: "temp", subfolder: "", filename })}`),
+  onBound: keepState,
+  hideCoreText,
+  forwardWheel,
+});
+
+async function saveCaption(clip, text) {
+  const response = await api.fetchApi(`/video_trainer/captions/${encodeURIComponent(clip)}`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ text }),
+  });
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.error);
+  return answer;
+}
+
+/** Without this a reloaded page would restore the graph as it was before the run. */
+function keepState() {
+  app.extensionManager?.workflow?.activeWorkflow?.changeTracker?.captureCanvasState?.();
+}
 
 async function fetchActive() {
   const response = await api.fetchApi("/video_trainer/active");
@@ -84,15 +113,18 @@ function onEvent({ detail: { node, prompt, event } }) {
   store.receive(event);
 }
 
-/** While clips are prepared a new run has no id yet, only ComfyUI's line of progress. */
+/** While clips are prepared a new run has no id yet, only ComfyUI's line of progress; a preview has nothing else. */
 function onProgressText({ detail: { nodeId, text } }) {
+  previews.announce(nodeId, progressText(text));
   if (active.run) return;
   const monitor = monitors.get(findNode(app.rootGraph ?? app.graph, nodeId));
   monitor?.announce(progressText(text));
 }
 
-/** A finished Train node names its run, also when its result came from ComfyUI's cache. */
+/** A finished Train node names its run, also when its result came from ComfyUI's cache; a preview node gives its preview. */
 function onExecuted({ detail }) {
+  const preview = detail.output?.video_trainer_preview?.[0];
+  if (preview) previews.receive(detail.node, preview);
   const run = detail.output?.video_trainer_run?.[0];
   if (run) bindings.bind(detail.node, run, detail.prompt_id);
 }
@@ -135,7 +167,7 @@ function addMonitor(node) {
 
 /** The canvas zooms under the monitor as under any node; the list of notices scrolls itself. */
 function forwardWheel(event) {
-  if (window.LiteGraph?.vueNodesMode || event.target.closest(".vt-notices")) return;
+  if (window.LiteGraph?.vueNodesMode || event.target.closest(".vt-notices, .vt-scroll, textarea")) return;
   event.preventDefault();
   app.canvas.processMouseWheel(event);
 }
@@ -145,7 +177,10 @@ function followAppearance() {
   let timer = 0;
   const redraw = () => {
     clearTimeout(timer);
-    timer = setTimeout(() => monitors.forEach((monitor) => monitor.refresh()), 150);
+    timer = setTimeout(() => {
+      monitors.forEach((monitor) => monitor.refresh());
+      previews.refresh();
+    }, 150);
   };
   window.addEventListener("wheel", redraw, { passive: true, capture: true });
   new MutationObserver(redraw).observe(document.documentElement, { attributes: true, attributeFilter: ["style", "class"] });
@@ -154,15 +189,18 @@ function followAppearance() {
 app.registerExtension({
   name: "VideoTrainer.Monitor",
   async setup() {
-    const style = document.createElement("link");
-    style.rel = "stylesheet";
-    style.href = new URL("./monitor.css", import.meta.url).href;
-    document.head.append(style);
+    for (const name of ["monitor.css", "dataset_preview.css"]) {
+      const href = new URL(`./${name}`, import.meta.url).href;
+      document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href }));
+    }
     api.addEventListener("video_trainer.event", onEvent);
     api.addEventListener("progress_text", onProgressText);
     api.addEventListener("executed", onExecuted);
     api.addEventListener("reconnected", onReconnected);
-    for (const name of ["execution_success", "execution_error", "execution_interrupted"]) api.addEventListener(name, askActive);
+    for (const name of ["execution_success", "execution_error", "execution_interrupted"]) {
+      api.addEventListener(name, askActive);
+      api.addEventListener(name, () => previews.settle());
+    }
     followAppearance();
     await askActive();
   },
@@ -170,9 +208,11 @@ app.registerExtension({
     if (!String(nodeType(node)).startsWith(OURS)) return;
     addFold(node, () => Boolean(app.extensionManager?.setting?.get("Comfy.Node.AlwaysShowAdvancedWidgets")));
     if (nodeType(node) === TRAIN_NODE) addMonitor(node);
+    if (nodeType(node) === PREVIEW_NODE) previews.add(node);
   },
   afterConfigureGraph() {
     bindings.rebind();
     showAll();
+    previews.restore();
   },
 });

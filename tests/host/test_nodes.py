@@ -35,6 +35,7 @@ NODES = {
     "VideoTrainerFrameBuckets": "2 Dataset",
     "VideoTrainerFrameSampling": "2 Dataset",
     "VideoTrainerFramePackWindows": "2 Dataset",
+    "VideoTrainerDatasetPreview": "2 Dataset",
     "VideoTrainerLoRASettings": "3 Method",
     "VideoTrainerOptimizer": "3 Method",
     "VideoTrainerSamplePrompts": "3 Method",

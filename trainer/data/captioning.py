@@ -80,7 +80,7 @@ def sidecars(dataset: DatasetSettings, roots: Sequence[Path], check: Callable[[]
         root = existing_folder(source.folder, "folder", ScanContext(where))
         tree = look(root, source.subfolders, source.images, Scan())
         for name in tree.clips:
-            file = tree.file(name) or (root / name).with_name(Path(name).stem + CAPTION_EXTENSIONS[0])
+            file = tree.sidecar(name) or (root / name).with_name(Path(name).stem + CAPTION_EXTENSIONS[0])
             files.setdefault(root / name, file)
         folders = sorted({(root / name).parent for name in tree.clips} | {root})
         problems += [_outside(where, folder) for folder in folders if not _lies_in(folder, allowed)]

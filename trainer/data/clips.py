@@ -62,18 +62,11 @@ class ClipCache:
 
     def key(self, plan: ClipPlan, take: Take, digest: str) -> str:
         """Name of the cache entry of one variant, which holds all its examples; settings that change no pixel are not in it."""
-        spec, size = self._family.spec, plan.example
-        shown, more = (plan.probe.height, plan.probe.width), dict[str, object]()
-        cut = offset(shown, size.height, size.width, take.place)
-        if cut != offset(shown, size.height, size.width, CENTRE):
-            more["cut"] = cut
-        if take.order:
-            more["order"] = take.order
+        spec, more = self._family.spec, dict[str, object]()
         if self._encoders.tiled:
             more["tiled"] = True
         return key_of(
-            content=digest, indices=take.indices, window=size.frames, starts=take.starts,
-            height=size.height, width=size.width, crop="cover centre", decoder=DECODER_FORMAT, **more,
+            content=digest, **pixels_of(plan, take), crop="cover centre", decoder=DECODER_FORMAT, **more,
             family=spec.family, variant=spec.variant, encoder=self._identity, dtype=str(self._family.vae_dtype), format=CACHE_FORMAT,
         )  # fmt: skip
 
@@ -132,6 +125,20 @@ class ClipCache:
                     raise UnusableClip("the VAE gives values that are not finite", "Look at the clip; if it is sound, use another VAE.")
                 tensors[window_prefix(number) + name] = tensor.cpu()
         return tensors
+
+
+def pixels_of(plan: ClipPlan, take: Take) -> dict[str, object]:
+    """All that shapes a variant's pixels beside the file and the decoder; variants of which it is the same are one."""
+    size, shown = plan.example, (plan.probe.height, plan.probe.width)
+    made: dict[str, object] = {
+        "indices": take.indices, "window": size.frames, "starts": take.starts, "height": size.height, "width": size.width,
+    }  # fmt: skip
+    cut = offset(shown, size.height, size.width, take.place)
+    if cut != offset(shown, size.height, size.width, CENTRE):
+        made["cut"] = cut
+    if take.order:
+        made["order"] = take.order
+    return made
 
 
 def examples(plan: ClipPlan, take: Take, check: Callable[[], None]) -> Generator[tuple[int, np.ndarray], None, None]:

@@ -52,6 +52,19 @@ class ClipReport:
         """The clip is not used after all."""
         self.skipped, self.cure = str(error), error.cure
 
+    def __str__(self) -> str:
+        if self.skipped:
+            return f"{self.name}: skipped: {self.skipped}. {self.cure}".rstrip(". ") + "."
+        used = f", {self.used_frames} used" if self.shortened else ""
+        windows = f" × {self.windows} windows" if self.windows > 1 else ""
+        variants = f" × {self.variants} variants" if self.variants > 1 else ""
+        cuts = f", scene cuts at {', '.join(map(str, self.scene_cuts))}" if self.scene_cuts else ""
+        source = f"{self.source_frames} frames at {self.source_fps:g} frames/s"
+        made = (f", {self.hdr} tone-mapped to SDR" if self.hdr else "") + (", deinterlaced" if self.interlaced else "")
+        return (
+            f"{self.name}: {source}{made} -> {self.retimed_frames} at {self.target_fps:g}{cuts}{used} -> {self.bucket}{windows}{variants}"
+        )
+
 
 @dataclass
 class CaptionStatistics:
@@ -139,6 +152,12 @@ class DatasetReport:
         clips = [{**asdict(clip), "shortened": clip.shortened} for clip in self.clips]
         return {**asdict(self), "clips": clips, **self._counts(), "buckets": self.buckets, "captions": self.captions}
 
+    def overview(self) -> dict[str, Any]:
+        """What fits on a node: counts, clips per bucket in order of size, the clips left out, notices."""
+        buckets = sorted(self.buckets.items(), key=lambda bucket: [int(side) for side in bucket[0].split("x")])
+        dropped = [{"name": clip.name, "why": clip.skipped, "cure": clip.cure} for clip in self.skipped]
+        return {**self._counts(), "buckets": buckets, "dropped": dropped, "notices": self.notices, "texts": str(self.texts)}
+
     def _counts(self) -> dict[str, int]:
         kept = self.kept
         return {
@@ -159,7 +178,7 @@ class DatasetReport:
             text.append(f"effective batch: {self.effective_batch}; {self.steps_per_epoch} steps per epoch")
         text += [f"the same file: {', '.join(group)}" for group in self.duplicates]
         text += [f"look alike: {', '.join(group)}" for group in self.alike]
-        return text + self.notices + [_line(clip) for clip in self.clips]
+        return text + self.notices + list(map(str, self.clips))
 
     def _histogram(self) -> list[str]:
         """A bar for each bucket."""
@@ -167,15 +186,3 @@ class DatasetReport:
         most, width = max(buckets.values(), default=1), max(map(len, buckets), default=0)
         bars = [f"  {bucket:{width}} {'█' * -(-count * _BAR // most)} {count}" for bucket, count in buckets.items()]
         return ["buckets:", *bars] if bars else []
-
-
-def _line(clip: ClipReport) -> str:
-    if clip.skipped:
-        return f"{clip.name}: skipped: {clip.skipped}. {clip.cure}".rstrip(". ") + "."
-    used = f", {clip.used_frames} used" if clip.shortened else ""
-    windows = f" × {clip.windows} windows" if clip.windows > 1 else ""
-    variants = f" × {clip.variants} variants" if clip.variants > 1 else ""
-    cuts = f", scene cuts at {', '.join(map(str, clip.scene_cuts))}" if clip.scene_cuts else ""
-    source = f"{clip.source_frames} frames at {clip.source_fps:g} frames/s"
-    made = (f", {clip.hdr} tone-mapped to SDR" if clip.hdr else "") + (", deinterlaced" if clip.interlaced else "")
-    return f"{clip.name}: {source}{made} -> {clip.retimed_frames} at {clip.target_fps:g}{cuts}{used} -> {clip.bucket}{windows}{variants}"

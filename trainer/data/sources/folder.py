@@ -25,16 +25,17 @@ def scan_folder(source: VideoFolder, context: ScanContext) -> Iterator[Listed]:
     root = existing_folder(source.folder, "folder", context)
     tree = look(root, source.subfolders, source.images, context.scan)
     for name in tree.clips:
-        yield Listed(root / name, name, tree.caption(name, context.scan))
+        yield Listed(root / name, name, tree.caption(name, context.scan), sidecar=_sidecar(tree, root, name))
 
 
 def scan_paired(source: PairedFolders, context: ScanContext) -> Iterator[Listed]:
     """Every clip of the one folder, captioned by the file of the same name in the other."""
     root = existing_folder(source.folder, "folder", context)
     videos = existing_folder(str(root / folder_path(source.videos)), "videos", context)
-    captions = look(existing_folder(str(root / folder_path(source.captions)), "captions", context), True, False, Scan())
+    beside = existing_folder(str(root / folder_path(source.captions)), "captions", context)
+    captions = look(beside, True, False, Scan())
     for name in look(videos, True, False, context.scan).clips:
-        yield Listed(videos / name, name, captions.caption(name, context.scan))
+        yield Listed(videos / name, name, captions.caption(name, context.scan), sidecar=_sidecar(captions, beside, name))
 
 
 def existing_folder(text: str, setting: str, context: ScanContext) -> Path:
@@ -56,15 +57,15 @@ class Tree:
     clips: list[str] = field(default_factory=list)
     captions: dict[str, Path] = field(default_factory=dict)
 
-    def file(self, clip: str) -> Path | None:
-        """The file that captions a clip."""
+    def sidecar(self, clip: str) -> Path | None:
+        """The caption file of a clip, if there is one."""
         stem = _composed(clip).rpartition(".")[0]
         keys = [stem + extension for extension in CAPTION_EXTENSIONS]
         return next((self.captions[key] for key in (*keys, *map(str.casefold, keys)) if key in self.captions), None)
 
     def caption(self, clip: str, scan: Scan) -> tuple[str, ...]:
         """The caption of a clip; odd encodings and unreadable files become notices."""
-        path = self.file(clip)
+        path = self.sidecar(clip)
         if path is None:
             return ()
         try:
@@ -74,6 +75,11 @@ class Tree:
             return ()
         tell_encoding(path, encoding, scan)
         return (caption,) if caption else ()
+
+
+def _sidecar(tree: Tree, root: Path, clip: str) -> Path:
+    """The caption file of a clip, or where it would be."""
+    return tree.sidecar(clip) or (root / clip).with_suffix(CAPTION_EXTENSIONS[0])
 
 
 def look(root: Path, subfolders: bool, images: bool, scan: Scan) -> Tree:

@@ -19,7 +19,8 @@ CaptionOrigin = Literal["file", "setting", "none"]
 class ClipRecord:
     """A clip and its captions as they were found; `name` is its path inside the source, no captions means uncaptioned.
 
-    `repeats` is the times it is seen per epoch, `weight` that of its loss, `edits` what its source does to captions.
+    `repeats` is the times it is seen per epoch, `weight` that of its loss, `edits` what its source does to captions,
+    `sidecar` the file that holds its caption and nothing else, or would: None where captions come from lists and tables.
     """
 
     path: Path
@@ -29,6 +30,7 @@ class ClipRecord:
     repeats: int = 1
     weight: float = 1.0
     edits: tuple[CaptionEdit, ...] = ()
+    sidecar: Path | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Listed:
     captions: tuple[str, ...] = ()
     told: str = ""
     fault: str = ""
+    sidecar: Path | None = None
 
 
 @dataclass

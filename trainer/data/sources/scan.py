@@ -64,7 +64,7 @@ def listed(source: ClipSource, context: ScanContext) -> Iterator[Listed]:
         context.check()
         missing = item.told and not item.fault and not item.path.is_file()
         fault = "there is no such file" if missing else item.fault
-        yield Listed(item.path, item.name, item.captions, item.told, f"{fault} ({item.told})" if fault and item.told else fault)
+        yield replace(item, fault=f"{fault} ({item.told})" if fault and item.told else fault)
 
 
 def downloads_below(cache: Path) -> Path:
@@ -124,4 +124,4 @@ def _record(item: Listed, source: ClipSettings) -> ClipRecord:
     fallback = one_line(source.caption)
     origin = "file" if captions else "setting" if fallback else "none"
     captions = captions or ((fallback,) if fallback else ())
-    return ClipRecord(item.path, item.name, captions, origin, source.repeats, source.weight, tuple(source.caption_edits))
+    return ClipRecord(item.path, item.name, captions, origin, source.repeats, source.weight, tuple(source.caption_edits), item.sidecar)

@@ -1,0 +1,83 @@
+// Every Dataset Preview node and what it shows; the preview's id is kept in the node, so that a reloaded page finds it again.
+
+import { DatasetPreview } from "./dataset_preview.mjs";
+import { PREVIEW_NODE, findNode, nodeType } from "./node_lookup.mjs";
+
+const PROPERTY = "video_trainer_preview";
+const WIDGET = "preview";
+const MIN_HEIGHT = 400;
+const FIRST_SIZE = { width: 720, preview: 640 };
+
+/** `host` gives rootGraph(), fetchPreview(id), saveCaption(clip, text), pictureUrl(file), onBound(), hideCoreText(node),
+ * forwardWheel(event). */
+export class PreviewNodes {
+  constructor(host) {
+    this.host = host;
+    this.shown = new Map();
+    this.known = new Map();
+  }
+
+  /** Puts a preview on the node. */
+  add(node) {
+    this.host.hideCoreText(node);
+    const preview = new DatasetPreview(this.host);
+    preview.element.addEventListener("wheel", this.host.forwardWheel);
+    const widget = node.addDOMWidget(WIDGET, "video_trainer_preview", preview.element, {
+      serialize: false,
+      hideOnZoom: false,
+      getMinHeight: () => MIN_HEIGHT,
+      getValue: () => "",
+      setValue: () => {},
+    });
+    widget.serialize = false;
+    this.shown.set(node, preview);
+    const removed = node.onRemoved;
+    node.onRemoved = (...args) => {
+      this.shown.delete(node);
+      return removed?.apply(node, args);
+    };
+    const [width, height] = node.computeSize();
+    node.setSize([Math.max(width, FIRST_SIZE.width), height + FIRST_SIZE.preview - MIN_HEIGHT]);
+    requestAnimationFrame(() => this.shown.has(node) && this.find(node));
+  }
+
+  /** A node finished, or its result came from ComfyUI's cache. */
+  receive(executionId, shown) {
+    const node = findNode(this.host.rootGraph(), executionId);
+    if (!node || nodeType(node) !== PREVIEW_NODE) return;
+    this.known.set(shown.id, shown);
+    node.properties[PROPERTY] = shown.id;
+    this.shown.get(node)?.show(shown);
+    this.host.onBound(node);
+  }
+
+  /** A line of ComfyUI's progress. */
+  announce(executionId, text) {
+    this.shown.get(findNode(this.host.rootGraph(), executionId))?.announce(text);
+  }
+
+  /** Nothing runs any more, however it ended. */
+  settle() {
+    for (const preview of this.shown.values()) preview.announce("");
+  }
+
+  /** For a graph just opened. */
+  restore() {
+    for (const node of this.shown.keys()) this.find(node);
+  }
+
+  /** Shows what the node showed last, as the server remembers it. */
+  async find(node) {
+    const id = node.properties?.[PROPERTY];
+    const preview = this.shown.get(node);
+    if (!id || preview.id === id) return preview.refresh();
+    const found = this.known.get(id) ?? (await this.host.fetchPreview(id).catch(() => null));
+    if (found) this.known.set(id, found);
+    if (node.properties[PROPERTY] === id) preview.show(found);
+  }
+
+  /** Follows the palette. */
+  refresh() {
+    for (const preview of this.shown.values()) preview.refresh();
+  }
+}
