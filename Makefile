@@ -4,7 +4,7 @@
 #   make test      set up, then ruff, types and all tests (real ComfyUI and browser tests where those are there)
 #   make check     ruff and types only
 #   make format    put the code into shape
-#   make clean     remove .venv and everything that was made here
+#   make clean     remove .venv and caches; what was trained stays in output/
 #
 # PYTHON=python3.12              another Python (3.10 or newer)
 # TORCH="torch==2.13.0 ..."      another torch; any `pip install` words: TORCH="torch torchvision --index-url https://..."
@@ -40,7 +40,7 @@ format: $(VENV)/tools
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .demo .pytest_cache .ruff_cache
+	rm -rf $(VENV) .pytest_cache .ruff_cache
 
 # Each of the files below marks one finished step of the set-up, so that the next `make` starts at once.
 

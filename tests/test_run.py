@@ -15,6 +15,7 @@ from trainer.job import TrainingJob
 from trainer.models import open_model
 from trainer.run import Places, run
 from trainer.runfolder import RunFolder, find_run
+from trainer.source import find_model
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +134,13 @@ def test_a_run_in_training_elsewhere_keeps_its_log(model, clips, tmp_path):
     with folder.only_here(), pytest.raises(UserError, match="another process"):
         run(settings(model, clips, 4), places)
     assert folder.events.read_bytes() == before
+
+
+def test_a_hub_model_is_found_under_its_own_name_in_the_model_folders(model, tmp_path):
+    (tmp_path / "models").mkdir()
+    shutil.copytree(model, tmp_path / "models/Wan-Small-Diffusers")
+    found = find_model("Someone/Wan-Small-Diffusers", [tmp_path / "models"], None)
+    assert found == tmp_path / "models/Wan-Small-Diffusers"
 
 
 def test_stop_keeps_a_usable_lora(model, clips, tmp_path):

@@ -15,8 +15,15 @@ import argparse
 import io
 from collections.abc import Callable
 
-from .console import Console
 from .errors import Interrupted, UserError, fail
+from .packages import require
+
+try:
+    require("pydantic", "tqdm")  # what the lines below import
+except UserError as missing:
+    sys.exit(f"error: {missing}")
+
+from .console import Console
 from .files import check_can_write, write_json
 from .job import Bucket, ComputeSettings, TrainingJob
 from .run import Places, run

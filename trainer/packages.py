@@ -15,6 +15,7 @@ from .errors import Problem, UserError
 
 REQUIRED = {  # module -> distribution
     "torch": "torch",
+    "tqdm": "tqdm",
     "pydantic": "pydantic",
     "av": "av",
     "cv2": "opencv-python",

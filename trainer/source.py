@@ -21,7 +21,8 @@ def find_model(source: str, model_folders: Sequence[Path], downloads: Path | Non
     name = str(folder_path(source))
     if not source.strip():
         raise fail("model.source", "is empty.", "Give a diffusers model folder or a hub id (owner/name).")
-    candidates = [Path(name), *(folder / name for folder in model_folders)]
+    own = name.replace("\\", "/").rpartition("/")[2]  # a hub model's usual folder has its name without the owner's
+    candidates = [Path(name), *(folder / part for folder in model_folders for part in dict.fromkeys((name, own)) if part)]
     for candidate in candidates:
         if kind_of(candidate / "model_index.json") == "file":
             return candidate

@@ -57,6 +57,7 @@ def run_demo(places: Places, steps: int, device: str) -> int:
         result = run(demo_job(FOLDER, clips, steps or STEPS, device), places, console)
     seconds = time.perf_counter() - start
     print(f"training with its samples: {seconds:.0f} s", file=sys.stderr)
+    print(f"scoring {3 * HELD_OUT} samples", file=sys.stderr)
     examiner = Examiner(result.model, result.lora, device)
     scores = score(examiner, HELD_OUT)
     scenes = held_out(6)
