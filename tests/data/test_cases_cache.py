@@ -137,6 +137,16 @@ def test_w1_windows_paths_round_trip_in_every_path_setting(tmp_path: Path, path:
         assert {name: getattr(source, name) for name in asked} == asked
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="what is mapped is read from /proc")
+def test_w2_no_file_stays_mapped_after_it_was_read(setup: Setup) -> None:
+    """Windows lets no mapped file be replaced: tensors in use are copies, and the entry can be written again."""
+    setup.clip("a.mp4")
+    dataset = setup.prepare()
+    held = dataset.latents(dataset.items[0]), dataset.text("a thing")
+    mapped = Path("/proc/self/maps").read_text()
+    assert all(held) and not [file for file in setup.cache.rglob("*.safetensors") if str(file) in mapped]
+
+
 def test_w6_clips_are_decoded_in_threads_of_this_process(setup: Setup) -> None:
     """A process for each worker would load CUDA's libraries once more: there is none."""
     for number in range(3):
