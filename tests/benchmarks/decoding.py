@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -95,7 +95,7 @@ def plain(path: Path, wanted: Sequence[int], height: int, width: int) -> int:
     return len(kept)
 
 
-def ours(plan: Callable[[], ClipPlan], check: Callable[[], None]) -> Iterator[int]:
+def ours(plan: Callable[[], ClipPlan], check: Callable[[], None]) -> Generator[int, None, None]:
     """The frames of a clip's example, as the cache stage gets them."""
     from trainer.data.clips import examples
 

@@ -25,7 +25,8 @@ class Counted:
     """A folder of clips prepared again and again; `work` holds the clips and texts that the last time encoded."""
 
     def __init__(self, root: Path) -> None:
-        self.model, self.clips, self.cache, self.fps = write_tiny_wan(root / "model"), root / "clips", root / "cache", 0.0
+        self.model, self.clips, self.cache = write_tiny_wan(root / "model"), root / "clips", root / "cache"
+        self.fps: float | None = None
         for number, name in enumerate(("a", "b", "c")):
             self.clip(name, number, f"caption {name}")
 
@@ -50,7 +51,8 @@ class Counted:
         for name in calls:
             setattr(family, name, counting(name, getattr(family, name)))
         components = Components(family, Compute(ComputeSettings(device="cpu")), log)
-        settings = DatasetSettings(sources=[VideoFolder(folder=str(self.clips))], buckets=SIZES, **({"fps": self.fps} if self.fps else {}))
+        settings = DatasetSettings(sources=[VideoFolder(folder=str(self.clips))], buckets=SIZES)
+        settings = settings if self.fps is None else settings.model_copy(update={"fps": self.fps})
         self.dataset = prepare_dataset(settings, CaptionSettings(), family, self.cache, components, log)
         return calls["encode_video"], calls["encode_text"]
 
