@@ -36,10 +36,6 @@ def lacking(marker: str) -> str:
         return "ComfyUI's requirements are not installed beside the tests: run `make test`"
     if marker == "browser" and find_chromium() is None:
         return "no Chromium here: install it, or set CHROMIUM_PATH"
-    if marker == "gpu":
-        import torch
-
-        return "" if torch.cuda.is_available() else "no CUDA device"
     return ""
 
 
@@ -50,7 +46,7 @@ def pytest_report_header() -> list[str]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reasons: dict[str, str] = {}
     for item in items:
-        for marker in ("host", "browser", "gpu"):
+        for marker in ("host", "browser"):
             if item.get_closest_marker(marker) is None:
                 continue
             if marker not in reasons:

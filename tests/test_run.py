@@ -11,6 +11,7 @@ from tests.tiny_wan import write_tiny_wan
 from trainer.adapters.file import load_lora
 from trainer.errors import Interrupted, UserError
 from trainer.events import Silent, read_events
+from trainer.importers import import_config
 from trainer.job import TrainingJob
 from trainer.models import open_model
 from trainer.run import Places, run
@@ -209,3 +210,23 @@ def test_sliding_windows_on_real_clips(model, tmp_path):
     )  # fmt: skip
     result = run(job, Places.under(tmp_path))
     assert np.isfinite(result.losses).all() and len(result.losses) == 3
+
+
+def test_prompts_edited_while_training_change_nothing(model, clips, tmp_path):
+    """Row C5 of the cases: prompts are read before step 0; a file rewritten or broken later is not looked at."""
+    file = tmp_path / "validation.json"
+    file.write_text('{"data": [{"caption": "as it was", "num_inference_steps": 2}]}', encoding="utf-8")
+    prompts = [{"prompt": prompt["prompt"]} for prompt in import_config([file]).job["samples"]["prompts"]]
+    job = settings(model, clips, samples={"prompts": prompts})
+    written = tmp_path / "job.json"
+    written.write_text(job.model_dump_json(), encoding="utf-8")
+
+    class Edits(Silent):
+        def emit(self, event):
+            if event.type == "step":
+                for path in (file, written):
+                    path.write_text("{ edited", encoding="utf-8")
+
+    result = run(TrainingJob.load(written), Places.under(tmp_path), Edits())
+    drawn = [event for event in read_events(result.folder / "events.jsonl") if event["type"] == "sample"]
+    assert [event["step"] for event in drawn] == [0, 3, 6] and {event["prompt"] for event in drawn} == {"as it was"}

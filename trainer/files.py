@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
 from typing import Literal
 
@@ -49,6 +50,16 @@ def check_can_write(path: Path, where: str) -> None:
 
 def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+def remove_leftovers(path: Path) -> None:
+    """Deletes what processes that were killed while writing `path` left beside it; what a living process writes stays."""
+    import psutil
+
+    for beside in path.parent.glob(f".{escape(path.name)}.*.part"):
+        process = beside.name.split(".")[-2]
+        if process.isdecimal() and not psutil.pid_exists(int(process)):
+            beside.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, data: bytes) -> None:

@@ -48,11 +48,18 @@ def at_most(what: str, figure: float, bar: float, form: str = ".3g") -> Check:
 Line = Callable[[], list[Check]]
 
 
-def main(lines: dict[int, tuple[str, Line]]) -> int:
-    """Runs the chosen lines; 1 if any bar fell short or any line broke."""
+Lines = dict[int, tuple[str, Line]]
+
+
+def main(lines: Lines, on_gpu: Lines | None = None) -> int:
+    """Runs the chosen lines, or with --gpu those of `on_gpu`; 1 if any bar fell short or any line broke."""
     parser = argparse.ArgumentParser()
     parser.add_argument("only", nargs="*", type=int, help="numbers of the lines to run; default: all")
-    chosen = parser.parse_args().only or sorted(lines)
+    if on_gpu:
+        parser.add_argument("--gpu", action="store_const", const=on_gpu, help=f"the lines that need a card: {sorted(on_gpu)}")
+    given = parser.parse_args()
+    lines = getattr(given, "gpu", None) or lines
+    chosen = given.only or sorted(lines)
     short, skipped = [], []
     for number in chosen:
         title, line = lines[number]

@@ -28,6 +28,8 @@ SOURCES = {  # node -> its place below the input folder
     "WebDataset": {"path": "kinds/tars"},
 }
 
+PLACES = {kind: next(iter(place.values())).split("/")[1] for kind, place in SOURCES.items()}  # folder below kinds/
+
 
 @pytest.fixture(scope="module")
 def kinds(server: ComfyServer) -> Path:
@@ -81,6 +83,40 @@ def test_all_sources_combined_train_and_a_replaced_clip_is_noticed(server: Comfy
     again = client.queue(graph("all kinds"))
     client.finish(again)
     assert client.events(again)[-1]["type"] == "finished" and (server.folder / "output/video_trainer/all kinds-2").is_dir()
+
+
+def replace_clip(kinds: Path, kind: str, clip: Path) -> None:
+    """Puts another clip in the place of a source's, under the same name."""
+    for file in kinds.rglob("a.mp4"):
+        if file.relative_to(kinds).parts[0] == PLACES[kind]:
+            shutil.copy(clip, file)
+    if kind == "HubDataset":
+        parquet.write_table(pa.table({"video": [clip.read_bytes()], "caption": ["of a row"]}), kinds / "hub/rows.parquet")
+    if kind == "WebDataset":
+        with tarfile.open(kinds / "tars/x.tar", "w") as tar:
+            tar.add(clip, "a.mp4")
+            tar.add(kinds / "tars/a.txt", "a.txt")
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_each_source_trains_the_demo_model_and_a_replaced_clip_runs_again(
+    server: ComfyServer, client: Client, kinds: Path, kind: str
+) -> None:
+    name, clips = f"demo {kind}", server.folder / "input/clips"
+    made = training_graph(name, steps=5)
+    made["model"] = {"class_type": "VideoTrainerDemoModel", "inputs": {}}
+    made["clips"] = {"class_type": f"VideoTrainer{kind}", "inputs": SOURCES[kind]}
+    runs = server.folder / "output/video_trainer"
+    replace_clip(kinds, kind, clips / "1.mp4")
+    first = client.queue(made)
+    assert errors(client.finish(first)) == []
+    assert [event["step"] for event in client.events(first) if event["type"] == "step"] == [1, 2, 3, 4, 5]
+    idle = client.queue(made)
+    assert errors(client.finish(idle)) == [] and client.events(idle) == [] and not (runs / f"{name}-2").exists()
+    replace_clip(kinds, kind, clips / "0.mp4")
+    again = client.queue(made)
+    assert errors(client.finish(again)) == []
+    assert client.events(again)[-1]["type"] == "finished" and (runs / f"{name}-2").is_dir()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError, fail
-from .content import ContentIndex, signature, write_bytes
+from ..files import remove_leftovers, write_bytes
+from .content import ContentIndex, signature
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,6 +46,7 @@ class TensorCache:
 
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         try:
+            remove_leftovers(self.path(kind, key))
             write_bytes(self.path(kind, key), save(tensors, metadata={"checksum": _checksum(tensors)}))
         except OSError as error:
             raise not_written(self.folder, error) from error

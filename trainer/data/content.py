@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from ..files import write_bytes
+from ..files import remove_leftovers, write_bytes
 
 _CHUNK = 1 << 24  # bytes
 _RACY_NS = 2_000_000_000  # a file changed this shortly before being read may change again within its clock's tick
@@ -55,6 +55,7 @@ class ContentIndex:
         """Writes the index beside its place and renames it, if anything is new; it only saves time, so a full disk is no error."""
         if self._changed:
             with suppress(OSError):
+                remove_leftovers(self.path)
                 write_bytes(self.path, json.dumps(self._known).encode())
             self._changed = False
 
