@@ -128,6 +128,8 @@ def test_it_is_told_as_json_and_text(dataset: Dataset) -> None:
     data, lines = json.loads(json.dumps(dataset.report.as_dict())), dataset.report.lines()
     assert (data["kept"], data["skipped"]) == (len(GOOD), len(BAD)) and data["retimed"] == 3
     assert {clip["name"] for clip in data["clips"]} == GOOD | BAD
+    assert data["seen"] == dataset.report.seen and sum(data["seen"].values()) == 30 + 3  # with three captions
+    assert all(bool(clip["skipped"]) == bool(clip["cure"]) == (clip["name"] in BAD) for clip in data["clips"])
     for clip in data["clips"]:
         (line,) = [line for line in lines if line.startswith(f"{clip['name']}: ")]
         assert clip["bucket"] in line if clip["name"] in GOOD else (clip["skipped"] in line and clip["cure"].rstrip(".") in line)
