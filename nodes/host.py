@@ -22,6 +22,7 @@ from server import PromptServer
 
 from ..trainer.errors import Interrupted, fail
 from ..trainer.events import Event, Notice, Phase, Progress, Request, Step, Stopped
+from ..trainer.files import lies_in
 from ..trainer.job import ComputeSettings
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def own_folders() -> tuple[Path, Path]:
 
 def is_ours(path: Path) -> bool:
     """Whether a path lies inside ComfyUI's input or output folder, wherever links lead."""
-    return any(root.resolve() in path.resolve().parents for root in own_folders())
+    return lies_in(path, own_folders())
 
 
 def output_file(kind: str, name: str) -> Path:

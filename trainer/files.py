@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
@@ -33,6 +33,12 @@ def kind_of(path: Path) -> Literal["file", "folder", ""]:
         return "file" if path.is_file() else "folder" if path.is_dir() else ""
     except OSError:
         return ""
+
+
+def lies_in(path: Path, roots: Sequence[Path]) -> bool:
+    """Whether a path is one of the folders or inside one, wherever links lead."""
+    real = path.resolve()
+    return any(root.resolve() in (real, *real.parents) for root in roots)
 
 
 def check_can_write(path: Path, where: str) -> None:

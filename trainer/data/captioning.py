@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import Problem, UserError, fail
 from ..events import EventLog, Phase
-from ..files import write_bytes
+from ..files import lies_in
 from ..job import DatasetSettings
 from ..source_settings import VideoFolder
 from .content import nothing
 from .decode import decode_frames
 from .probe import probe
 from .sources.context import ScanContext
-from .sources.folder import CAPTION_EXTENSIONS, existing_folder, look
+from .sources.folder import existing_folder, look
 from .sources.record import ClipRecord, Scan, UnusableClip
 from .sources.scan import scan
+from .sources.sidecar import write_caption
 from .sources.text_file import one_line, read_caption
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 Captioner = Callable[["np.ndarray"], str]  # frames of one clip in order, [F, h, w, 3] uint8, to a caption
 Existing = Literal["keep", "overwrite"]
-BACKUP = ".bak"  # after the name of a caption file, what it held before it was first replaced
 LONGEST_SIDE = 768  # px, of the frames that a captioner is shown
 
 
@@ -70,7 +70,7 @@ def sidecars(dataset: DatasetSettings, roots: Sequence[Path], check: Callable[[]
 
     Raises UserError naming each source that is no folder of clips or lies elsewhere, or that holds no clip.
     """
-    allowed, problems, files = [root.resolve() for root in roots], list[Problem](), dict[Path, Path]()
+    problems = list[Problem]()
     for number, source in enumerate(dataset.sources):
         where = f"dataset.sources.{number}"
         if not isinstance(source, VideoFolder):
@@ -79,17 +79,14 @@ def sidecars(dataset: DatasetSettings, roots: Sequence[Path], check: Callable[[]
             continue
         root = existing_folder(source.folder, "folder", ScanContext(where))
         tree = look(root, source.subfolders, source.images, Scan())
-        for name in tree.clips:
-            file = tree.sidecar(name) or (root / name).with_name(Path(name).stem + CAPTION_EXTENSIONS[0])
-            files.setdefault(root / name, file)
         folders = sorted({(root / name).parent for name in tree.clips} | {root})
-        problems += [_outside(where, folder) for folder in folders if not _lies_in(folder, allowed)]
+        problems += [_outside(where, folder) for folder in folders if not lies_in(folder, roots)]
     if problems:
         raise UserError(problems)
     clips = scan(dataset.sources, check=check).clips
     if not clips:
         raise fail("dataset", "holds no clip to caption.", "Give a folder of clips inside ComfyUI's input folder.")
-    return [Sidecar(clip, files[clip.path]) for clip in clips]
+    return [Sidecar(clip, clip.sidecar) for clip in clips if clip.sidecar]  # clips of folders all have one
 
 
 def caption_clips(
@@ -172,18 +169,15 @@ def _write_one(
     if there and text == place.caption:
         result.kept += 1
         return text
-    _write(place.file, text, there)
+    _write(place.file, text)
     result.replaced, result.written = result.replaced + there, result.written + (not there)
     return text
 
 
-def _write(file: Path, text: str, there: bool) -> None:
-    """One line of UTF-8, complete or absent; what the file held before is kept beside it, the oldest for good."""
-    backup = file.with_name(file.name + BACKUP)
+def _write(file: Path, text: str) -> None:
+    """The caption, with what no encoding holds replaced; raises UserError if the file cannot be written."""
     try:
-        if there and not os.path.lexists(backup):
-            write_bytes(backup, file.read_bytes())
-        write_bytes(file, f"{text}\n".encode(errors="replace"))
+        write_caption(file, text.encode(errors="replace").decode())
     except OSError as error:
         raise fail(str(file), f"cannot be written ({error.strerror}).", "Check the folder's permissions and the free space.") from None
 
@@ -191,8 +185,3 @@ def _write(file: Path, text: str, there: bool) -> None:
 def _outside(where: str, folder: Path) -> Problem:
     found = f"'{folder}' does not lie inside ComfyUI's input or output folder, and captions are written nowhere else."
     return Problem(where, found, "Move the folder into ComfyUI's input folder.")
-
-
-def _lies_in(folder: Path, roots: Iterable[Path]) -> bool:
-    real = folder.resolve()
-    return any(root in (real, *real.parents) for root in roots)

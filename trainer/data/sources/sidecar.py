@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from ...files import write_bytes
@@ -19,7 +20,7 @@ def write_caption(sidecar: Path, text: str) -> str:
     The text that was there before the first edit stays beside it, in a file of the same name with .bak added.
     """
     caption, kept = one_line(text), sidecar.with_name(f"{sidecar.name}.bak")
-    if sidecar.is_file() and not kept.exists():
+    if os.path.lexists(sidecar) and not os.path.lexists(kept):  # a link whose file is gone is not replaced
         write_bytes(kept, sidecar.read_bytes())
     write_bytes(sidecar, f"{caption}\n".encode())
     return caption
