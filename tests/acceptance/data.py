@@ -206,12 +206,15 @@ def _imported(name: str, files: dict[str, str]) -> Check:
 
 
 def benchmark() -> list[Check]:
-    """Decoding beside the plain way."""
+    """Decoding beside the plain way; the cache stage beside decoding and encoding in turn; memory; a large folder."""
+    from tests.benchmarks import caching
     from tests.benchmarks.decoding import table
 
     rows = table()
     print(*(f"  {row}" for row in rows), sep="\n")
-    return [at_least(f"{row.case}: times the plain way's speed", row.ratio, row.bar, ".2f") for row in rows]
+    checks = [at_least(f"{row.case}: times the plain way's speed", row.ratio, row.bar, ".2f") for row in rows]
+    figures = [figure for part in caching.PARTS.values() for figure in part()]
+    return checks + [(at_least if figure.at_least else at_most)(figure.what, figure.value, figure.bar, ".2f") for figure in figures]
 
 
 def encoder_busy() -> list[Check]:

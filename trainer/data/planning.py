@@ -11,9 +11,9 @@ from ..models.base import FamilySpec
 from .cache import TensorCache
 from .captions import is_left_out
 from .clips import Entry
+from .known_probes import KnownProbes
 from .likeness import exact_groups
 from .plan import Shaper, shaper
-from .probe import probe
 from .report import DatasetReport
 from .scenes import SceneCuts
 from .sources.endings import CLIP_EXTENSIONS
@@ -98,14 +98,15 @@ def _planned(scan: Scan, captions: CaptionSettings, shape: Shaper, store: Tensor
     entries, check = list[Entry](), teller.log.check
     split = shape.settings.scene_cuts == "split"
     cuts_of = SceneCuts(store.folder, shape.settings.scene_threshold) if split else None
+    probe = KnownProbes(store.folder / "probes.json")
     done = teller.log.progress(len(scan.clips), "clips read")
     for number, record in enumerate(scan.clips, 1):
         try:
             if is_left_out(record, captions):
                 cure = "Write a caption file for it, or let clips without caption be trained."
                 raise UnusableClip("has no caption, and such clips are to be skipped", cure)
-            clip = probe(record.path)
             digest = store.index.digest(record.path, check)
+            clip = probe(record.path, digest)
             plan = shape.plan(record, clip, digest, cuts_of(record.path, clip, digest, check) if cuts_of else ())
         except UnusableClip as error:
             teller.leave_out(record, str(error), error.cure)
@@ -114,4 +115,5 @@ def _planned(scan: Scan, captions: CaptionSettings, shape: Shaper, store: Tensor
         else:
             entries.append(Entry(plan, teller.report.keep(plan), digest))
         done(number)
+    probe.save()
     return entries

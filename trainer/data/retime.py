@@ -19,12 +19,14 @@ def retime(times: Sequence[Fraction], end: Fraction, fps: Fraction) -> list[int]
     There are as many target frames as such middles within the clip, at least one. Equal rates give 0, 1, 2, …;
     higher source rates drop frames, lower ones repeat them, and a frame held long is repeated while it is held.
     """
-    start = times[0]
-    count = max(1, math.ceil((end - start) * fps - Fraction(1, 2)))
+    count = max(1, math.ceil((end - times[0]) * fps - Fraction(1, 2)))
+    unit = math.lcm(*(time.denominator for time in times))  # in whole numbers: fractions are slow over thousands of clips
+    ticks = [time.numerator * (unit // time.denominator) * 2 * fps.numerator for time in times]
+    step = unit * fps.denominator  # half a target frame
     chosen, index = [], 0
     for k in range(count):
-        middle = start + Fraction(2 * k + 1, 2) / fps
-        while index + 1 < len(times) and times[index + 1] < middle:
+        middle = ticks[0] + (2 * k + 1) * step
+        while index + 1 < len(ticks) and ticks[index + 1] < middle:
             index += 1
         chosen.append(index)
     return chosen
