@@ -218,21 +218,38 @@ def benchmark() -> list[Check]:
 
 
 def encoder_busy() -> list[Check]:
-    """Share of the cache stage in which a full-size Wan VAE of random weights is at work on the card."""
+    """Share of the cache stage in which a full-size Wan VAE of random weights is at work on the card, with threads and without."""
     import torch
     from diffusers import AutoencoderKLWan
 
+    from tests.benchmarks.caching import unlike
     from tests.benchmarks.decoding import write_clips
-    from tests.data.synthetic import Watcher, watched
     from tests.tiny_wan import write_tiny_wan
+
+    if not torch.cuda.is_available():
+        raise Skipped("no CUDA device")
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        write_tiny_wan(folder / "model")
+        AutoencoderKLWan().save_pretrained(folder / "model/vae")
+        (folder / "clips").mkdir()
+        unlike(write_clips(folder / "clips", 24))
+        in_turn, ahead = (_busy(folder, threads) for threads in (0, 2))
+    print(f"  24 clips of 25x480x832 on {torch.cuda.get_device_name()}; decoding and encoding in turn: {in_turn:.1%}")
+    return [at_least("encoder at work", ahead, BUSY, ".1%")]
+
+
+def _busy(folder: Path, threads: int) -> float:
+    """The encoder's share of the time between its second clip and its last."""
+    import torch
+
+    from tests.data.synthetic import Watcher, watched
     from trainer.components import Components
     from trainer.compute import Compute
     from trainer.data.prepare import prepare_dataset
     from trainer.job import Bucket, CaptionSettings, ComputeSettings, DatasetSettings, VideoFolder
     from trainer.models import open_model
 
-    if not torch.cuda.is_available():
-        raise Skipped("no CUDA device")
     spans: list[tuple[float, float]] = []
 
     def timed(encode: Callable[..., Any]) -> Callable[..., Any]:
@@ -246,21 +263,14 @@ def encoder_busy() -> list[Check]:
 
         return encoding
 
-    with tempfile.TemporaryDirectory() as place:
-        folder, log = Path(place), watched(Watcher())
-        write_tiny_wan(folder / "model")
-        AutoencoderKLWan().save_pretrained(folder / "model/vae")
-        (folder / "clips").mkdir()
-        for number, path in enumerate(write_clips(folder / "clips", 24)):
-            path.write_bytes(path.read_bytes() + number.to_bytes(4, "big") * 8)  # a copy would be encoded once
-        family = open_model(folder / "model")
-        family.encode_video = timed(family.encode_video)  # type: ignore[method-assign]
-        components = Components(family, Compute(ComputeSettings(device="cuda")), log)
-        settings = DatasetSettings(sources=[VideoFolder(folder=str(folder / "clips"))], buckets=[Bucket(frames=25, height=480, width=832)])
-        prepare_dataset(settings, CaptionSettings(), family, folder / "cache", components, log)
-    busy = sum(end - start for start, end in spans[1:]) / (spans[-1][1] - spans[1][0])  # the first warms the card up
-    print(f"  {len(spans)} clips of 25x480x832 on {torch.cuda.get_device_name()}")
-    return [at_least("encoder at work", busy, BUSY, ".1%")]
+    log, family = watched(Watcher()), open_model(folder / "model")
+    family.encode_video = timed(family.encode_video)  # type: ignore[method-assign]
+    components = Components(family, Compute(ComputeSettings(device="cuda")), log)
+    settings = DatasetSettings(
+        sources=[VideoFolder(folder=str(folder / "clips"))], buckets=[Bucket(frames=25, height=480, width=832)], dataloader_threads=threads
+    )
+    prepare_dataset(settings, CaptionSettings(), family, folder / f"cache {threads}", components, log)
+    return sum(end - start for start, end in spans[1:]) / (spans[-1][1] - spans[1][0])  # the first warms the card up
 
 
 LINES = {

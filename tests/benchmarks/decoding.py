@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,6 +16,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,11 +60,20 @@ def write_clips(folder: Path, count: int) -> list[Path]:
         paths.append(folder / f"{number:04d}.mp4")
         if number >= KINDS:
             shutil.copy(paths[number % KINDS], paths[-1])
-            continue
-        picture = f"testsrc2=s=1280x720:r={RATE},hue=h={90 * number},noise=alls=12:allf=t"
-        command = ["ffmpeg", "-v", "error", "-y", "-f", "lavfi", "-i", picture, "-frames:v", str(FRAMES), "-pix_fmt", "yuv420p"]
-        subprocess.run([*command, "-c:v", "libx264", "-preset", "fast", "-crf", "20", str(paths[-1])], check=True)
+        else:
+            _write(paths[-1], f"testsrc2=s=1280x720:r={RATE},hue=h={90 * number},noise=alls=12:allf=t,format=yuv420p")
     return paths
+
+
+def _write(path: Path, picture: str) -> None:
+    """Encodes what one of FFmpeg's picture sources shows."""
+    import av
+
+    with av.open(picture, format="lavfi") as source, av.open(str(path), "w") as target:
+        stream = target.add_stream("libx264", rate=RATE, width=1280, height=720, pix_fmt="yuv420p", options={"preset": "fast", "crf": "20"})
+        for frame in islice(source.decode(video=0), FRAMES):
+            target.mux(stream.encode(frame))
+        target.mux(stream.encode(None))
 
 
 def plans(paths: Sequence[Path], fps: float, size: tuple[int, int, int]) -> list[Callable[[], ClipPlan]]:
