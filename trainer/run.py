@@ -68,6 +68,15 @@ class RunResult:
 
 def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> RunResult:
     """Trains, resumes or returns what is already trained; raises UserError, or Interrupted once progress is saved."""
+    from .data.cache_use import working_from
+
+    require()
+    places.check()
+    with working_from(places.cache):
+        return _run(job, places, EventLog(listener or Silent()))
+
+
+def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
     from .components import Components
     from .compute import Compute
     from .data.content import ContentIndex, component_identity, key_of
@@ -76,9 +85,6 @@ def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> R
     from .runfolder import open_run
     from .source import find_model
 
-    require()
-    places.check()
-    log = EventLog(listener or Silent())
     log.emit(events.Phase("prepare", "Opening the model"))
     job = job.with_absolute_paths()
     family = open_model(find_model(job.model.source, places.models, places.downloads), job.model.family)

@@ -83,6 +83,7 @@ class ClipCache:
             for key, take in made.items():
                 if key in jobs or not self._cache.has("clips", key):
                     jobs.setdefault(key, _Job(key, entry.plan, take)).waiting.append(entry)
+        self._cache.used.save()  # before encoding, which may take hours: pruning may come at any time
         if not jobs:
             return
         self._log.emit(Phase("prepare", "Encoding clips"))
@@ -103,7 +104,7 @@ class ClipCache:
                     done(number)
         finally:
             self._encoders.park_vae()
-            self._cache.index.save()
+            self._cache.save()
 
     def look(self, entry: Entry) -> np.ndarray:
         """The difference hash of a frame of the clip, 8 bytes; raises UserError if the entry was damaged since."""

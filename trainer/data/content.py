@@ -51,6 +51,11 @@ class ContentIndex:
             self._known[str(path.absolute())] = [*stat, value]
             self._changed = True
 
+    def forget(self, paths: Iterable[Path]) -> None:
+        """Drops what is known of files."""
+        for path in paths:
+            self._changed = self._known.pop(str(path.absolute()), None) is not None or self._changed
+
     def save(self) -> None:
         """Writes the index beside its place and renames it, if anything is new; it only saves time, so a full disk is no error."""
         if self._changed:

@@ -18,7 +18,7 @@ from .report import DatasetReport
 from .scenes import SceneCuts
 from .sources.endings import CLIP_EXTENSIONS
 from .sources.record import Scan, UnusableClip
-from .sources.scan import scan
+from .sources.scan import scan, unpacked_below
 from .teller import Teller
 
 _LISTED = "Correct the list or archive that names it, or put the file where it says."
@@ -85,6 +85,7 @@ def plan_dataset(
         teller.notice(text)
     log.emit(Phase("prepare", "Reading clips"))
     found = scan(dataset.sources, store.folder, may_download, log.check)
+    _mark_unpacked(found, store)
     teller.report.seen = dict(found.seen)
     for problem in found.notices:
         teller.notice(f"{problem.found} {problem.cure}".strip(), problem.where)
@@ -93,11 +94,20 @@ def plan_dataset(
     return DatasetPlan(dataset, shape, found, _planned(found, captions, shape, store, teller), teller)
 
 
+def _mark_unpacked(found: Scan, store: TensorCache) -> None:
+    """Notes the use of what was unpacked from archives, before anything takes long."""
+    if found.memories:
+        folder = unpacked_below(store.folder)
+        for path in (*found.memories, *(clip.path for clip in found.clips if clip.path.is_relative_to(folder))):
+            store.used.mark(path)
+        store.used.save()
+
+
 def _planned(scan: Scan, captions: CaptionSettings, shape: Shaper, store: TensorCache, teller: Teller) -> list[Entry]:
     """Every usable clip's plan and content hash; scene cuts are found here, as the plan must know them."""
     entries, check = list[Entry](), teller.log.check
     split = shape.settings.scene_cuts == "split"
-    cuts_of = SceneCuts(store.folder, shape.settings.scene_threshold) if split else None
+    cuts_of = SceneCuts(store, shape.settings.scene_threshold) if split else None
     done = teller.log.progress(len(scan.clips), "clips read")
     for number, record in enumerate(scan.clips, 1):
         try:

@@ -55,7 +55,7 @@ def prepare_dataset(
     if clips:
         report.alike = _alike(entries, clips)
     plan.teller.summary()
-    store.index.save()
+    store.save()
     return Dataset(tuple(items), plan.shape.windows, _sample_size(plan.shape, items), report, store, texts)
 
 

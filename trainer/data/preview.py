@@ -66,7 +66,7 @@ def preview_dataset(
         raise fail("dataset.sources", "Parquet files hold encoded clips, which have no frames to look at.", "Link a dataset of videos.")
     store = TensorCache(cache, ContentIndex(cache / "index.json"))
     plan = plan_dataset(dataset, captions, spec, store, log, seed=seed, may_download=may_download)
-    store.index.save()
+    store.save()
     plan.require_clips()
     if len(dataset.clip_sources) < len(dataset.sources):
         plan.teller.notice("Parquet files hold encoded clips, which are trained on but not shown.")
