@@ -129,12 +129,9 @@ def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: Trainin
             dataset.add_text(text)
         components.drop_text_encoder()
         components.park_vae()
-        schedule = job.schedule
-        sampler = Sampler(
-            dataset, schedule.batch_size, schedule.accumulation, schedule.seed, video_multiplier=schedule.video_batch_size_multiplier
-        )
+        sampler = Sampler.scheduled(dataset, job.schedule)
         dataset.report.describe(sampler)
-        folder.write_report(dataset.report.as_dict(), dataset.report.lines())
+        dataset.report.write(folder.path)
         log.notice(f"One step averages over {sampler.effective_batch}; an epoch has {sampler.steps_per_epoch} steps.", "dataset", "info")
         with compute.repeatable():
             log.emit(events.Phase("load", "Loading the transformer"))

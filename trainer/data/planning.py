@@ -11,7 +11,7 @@ from ..models.base import FamilySpec
 from .cache import TensorCache
 from .captions import is_left_out
 from .clips import Entry
-from .likeness import exact_groups
+from .likeness import alike_groups, exact_groups
 from .plan import Shaper, shaper
 from .probe import probe
 from .report import DatasetReport
@@ -59,10 +59,13 @@ class DatasetPlan:
         raise UserError([Problem(where, "none of the clips can be used:"), *problems])
 
     def compare(self) -> None:
-        """Adds to the report which of the usable clips are the same file."""
-        usable = self.usable
-        groups = exact_groups([entry.digest for entry in usable])
-        self.teller.report.duplicates = [[usable[place].report.name for place in group] for group in groups]
+        """Adds to the report which of the usable clips are the same file, and which others look alike, as far as their look is known."""
+        report, usable = self.teller.report, self.usable
+        seen = [(entry, entry.look) for entry in usable if entry.look is not None]
+        report.duplicates = [[usable[place].report.name for place in group] for group in exact_groups([entry.digest for entry in usable])]
+        groups = [[seen[place][0] for place in group] for group in alike_groups([look for _, look in seen])]
+        report.alike = [[entry.report.name for entry in group] for group in groups if len({entry.digest for entry in group}) > 1]
+        report.compared = len(seen)
 
 
 def plan_dataset(
