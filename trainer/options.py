@@ -43,8 +43,9 @@ def add_numbers(command: argparse.ArgumentParser, part: type[Settings], names: S
     """Adds an option for each of these whole-number settings, described as everywhere."""
     for name in names:
         field = part.model_fields[name]
-        about = f"{field.description} Default: {field.default}."
-        command.add_argument(f"--{name.replace('_', '-')}", type=int, default=field.default, help=about, metavar="N")
+        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        about, unit = f"{field.description} Default: {field.default}.", str(extra.get("unit") or "n").upper()
+        command.add_argument(f"--{name.replace('_', '-')}", type=int, default=field.default, help=about, metavar=unit)
 
 
 def checked(part: type[S], arguments: argparse.Namespace) -> S:
