@@ -31,6 +31,7 @@ NODES = (
     ("dataset", "FrameSamplingNode"),
     ("dataset", "FramePackWindows"),
     ("preview", "DatasetPreview"),
+    ("cache", "PruneCache"),
     ("config", "ImportConfig"),
     ("method", "LoRASettings"),
     ("method", "TrainingOptimizer"),

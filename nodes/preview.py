@@ -61,11 +61,11 @@ class DatasetPreview(io.ComfyNode):
         captions = schema.build(CaptionSettings, {name: values[TRIGGER + name] for name in ("prefix",) if TRIGGER + name in values})
         seed, places = schema.build(ScheduleSettings, values).seed, host.places()
         places.check()
-        spec = open_model(model.folder, model.settings.family).spec
+        family = open_model(model.folder, model.settings.family)
         log, shown = EventLog(host.NodeListener()), schema.build(PreviewSettings, values)
         with host.cancelling():
             found = preview_dataset(
-                dataset, captions, spec, places.cache, log, shown, seed=seed, may_download=places.downloads is not None
+                dataset, captions, family, places.cache, log, shown, seed=seed, may_download=places.downloads is not None
             )  # fmt: skip
         preview = _kept(found, captions, seed)
         sheet = _image(contact_sheet(found.clips))

@@ -9,6 +9,7 @@ import pytest
 
 from tests.tiny_wan import write_tiny_wan
 from trainer.adapters.file import load_lora
+from trainer.data.pruning import prune
 from trainer.errors import Interrupted, UserError
 from trainer.events import Silent, read_events
 from trainer.importers import import_config
@@ -230,3 +231,18 @@ def test_prompts_edited_while_training_change_nothing(model, clips, tmp_path):
     result = run(TrainingJob.load(written), Places.under(tmp_path), Edits())
     drawn = [event for event in read_events(result.folder / "events.jsonl") if event["type"] == "sample"]
     assert [event["step"] for event in drawn] == [0, 3, 6] and {event["prompt"] for event in drawn} == {"as it was"}
+
+
+def test_the_cache_is_not_emptied_under_a_run(model, clips, tmp_path):
+    places, refused = Places.under(tmp_path), set()
+
+    class Prunes(Silent):
+        def emit(self, event):
+            if event.type in ("progress", "step"):
+                with pytest.raises(UserError, match="is in use"):
+                    prune(places.cache, 0)
+                assert prune(places.cache, 1).unused == []
+                refused.add(event.type)
+
+    run(settings(model, clips, 1), places, Prunes())
+    assert refused == {"progress", "step"} and prune(places.cache, 0).unused

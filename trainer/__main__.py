@@ -1,4 +1,4 @@
-"""The command line: train, resume, sample, import, demo. Also runs by file path, for interpreters that ignore -m here."""
+"""The command line: train, resume, sample, preview, import, cache, demo. Also runs by file path, for interpreters that ignore -m here."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ if not __package__:
 
 import argparse
 import io
-from collections.abc import Callable
 
-from .errors import Interrupted, UserError, fail
+from .errors import Interrupted, UserError
 from .packages import require
 
 try:
@@ -24,8 +23,11 @@ except UserError as missing:
     sys.exit(f"error: {missing}")
 
 from .console import Console
-from .files import check_can_write, write_json
+from .files import check_can_write
 from .job import Bucket, ComputeSettings, TrainingJob
+from .options import add_numbers, at_least_one, checked, seed, within
+from .preview_settings import PreviewSettings
+from .prune_settings import PruneSettings
 from .run import Places, run
 
 
@@ -66,15 +68,21 @@ def _parser() -> argparse.ArgumentParser:
     sample.add_argument("prompt")
     sample.add_argument("--model", required=True, help="diffusers folder or hub id")
     sample.add_argument("--lora", type=Path, help="LoRA file")
-    sample.add_argument("--strength", type=_within(-10, 10), default=1.0)
+    sample.add_argument("--strength", type=within(-10, 10), default=1.0)
     sample.add_argument("--size", default="", help="frames x height x width, such as 81x480x832; default: the model's own")
     sample.add_argument("--negative", default="")
-    sample.add_argument("--steps", type=_at_least_one, default=20)
-    sample.add_argument("--guidance", type=_within(0, 100), default=0.0, help="0 is the model's own")
-    sample.add_argument("--shift", type=_within(0, 100), default=0.0, help="0 is the model's own")
-    sample.add_argument("--seed", type=_seed, default=0)
+    sample.add_argument("--steps", type=at_least_one, default=20)
+    sample.add_argument("--guidance", type=within(0, 100), default=0.0, help="0 is the model's own")
+    sample.add_argument("--shift", type=within(0, 100), default=0.0, help="0 is the model's own")
+    sample.add_argument("--seed", type=seed, default=0)
     sample.add_argument("--to", type=Path, default=Path("sample.mp4"), help="file to write")
     sample.set_defaults(command=_sample)
+
+    preview = commands.add_parser("preview", help="show what a job will train on: report and contact sheet; loads no weights")
+    preview.add_argument("job", type=Path, help="job.json")
+    preview.add_argument("--to", type=Path, default=Path("preview"), help="folder to write dataset.json, dataset.txt and sheet.png into")
+    add_numbers(preview, PreviewSettings, ("clips", "frames", "first"))
+    preview.set_defaults(command=_preview)
 
     imports = commands.add_parser("import", help="turn another trainer's configuration into a job file")
     imports.add_argument(
@@ -86,37 +94,23 @@ def _parser() -> argparse.ArgumentParser:
     imports.add_argument("--output", type=Path, help="job file to write; default: job.json, if there is none yet")
     imports.set_defaults(command=_import)
 
+    cache = commands.add_parser("cache", help="tell what lies in the cache; with --prune, remove what is not used")
+    add_numbers(cache, PruneSettings, ("unused_for",))
+    cache.add_argument("--prune", action="store_true", dest="remove", help="remove those files")
+    cache.set_defaults(command=_cache)
+
     demo = commands.add_parser("demo", help="train the shipped small model on a new concept and report")
     demo.add_argument("--steps", type=int, default=0, help="training steps; default: as many as the demo needs")
     demo.set_defaults(command=_demo)
 
-    for command in (train, resume, sample, demo):
+    for command in (train, resume, sample, preview, cache, demo):
         command.add_argument("--output", type=Path, default=Path("output"), help="folder that runs, LoRA files and the cache go below")
+    for command in (train, resume, sample, preview, demo):
         command.add_argument("--models", type=Path, action="append", default=[], help="folder holding diffusers model folders")
         command.add_argument("--allow-downloads", action="store_true", help="let hub ids be downloaded")
+    for command in (train, resume, sample, demo):
         command.add_argument("--device", default="auto")
     return parser
-
-
-def _at_least_one(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise ValueError(text)
-    return number
-
-
-def _within(low: float, high: float) -> Callable[[str], float]:
-    def number(text: str) -> float:
-        if not low <= (value := float(text)) <= high:  # neither is NaN
-            raise argparse.ArgumentTypeError(f"{text} is not in {low} to {high}")
-        return value
-
-    return number
-
-
-def _seed(text: str) -> int:
-    if not 0 <= (number := int(text)) < 2**53:
-        raise ValueError(text)
-    return number
 
 
 def _places(arguments: argparse.Namespace) -> Places:
@@ -168,25 +162,30 @@ def _sample(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _import(arguments: argparse.Namespace) -> int:
-    from .importers import import_config, table
+def _preview(arguments: argparse.Namespace) -> int:
+    from .preview_files import write_preview
 
-    target = arguments.output or Path("job.json")
-    if arguments.output is None and target.exists():
-        raise fail(str(target), "is there already.", "Say where to write: --output other.json.")
-    imported = import_config([*arguments.files, *arguments.dataset])
-    print(table(imported))
-    try:
-        write_json(target, imported.job)
-    except OSError as error:
-        raise fail(str(target), f"cannot be written: {error}.", "Choose another file with --output.") from None
-    print(f"\njob:  {target}")
-    try:
-        TrainingJob.parse(imported.job)
-    except UserError as error:
-        print(f"error: the job needs work before it can be trained:\n{error}", file=sys.stderr)
-        return 2
+    shown, job = checked(PreviewSettings, arguments), TrainingJob.load(arguments.job)
+    with Console() as console:
+        report = write_preview(job, _places(arguments), arguments.to, shown, console, where="--to")
+    print("\n".join(report.totals()))
+    print(f"report and contact sheet: {arguments.to}")
     return 0
+
+
+def _cache(arguments: argparse.Namespace) -> int:
+    from .data.pruning import prune, survey
+
+    settings, cache = checked(PruneSettings, arguments), Places.under(arguments.output.resolve()).cache
+    report = (prune if settings.remove else survey)(cache, settings.unused_for)
+    print("\n".join(report.lines()))
+    return 1 if report.failed else 0
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    from .importers.command import run_import
+
+    return run_import([*arguments.files, *arguments.dataset], arguments.output)
 
 
 def _demo(arguments: argparse.Namespace) -> int:

@@ -68,6 +68,15 @@ class RunResult:
 
 def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> RunResult:
     """Trains, resumes or returns what is already trained; raises UserError, or Interrupted once progress is saved."""
+    from .data.cache_use import working_from
+
+    require()
+    places.check()
+    with working_from(places.cache):
+        return _run(job, places, EventLog(listener or Silent()))
+
+
+def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
     from .components import Components
     from .compute import Compute
     from .data.content import ContentIndex, component_identity, key_of
@@ -76,9 +85,6 @@ def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> R
     from .runfolder import open_run
     from .source import find_model
 
-    require()
-    places.check()
-    log = EventLog(listener or Silent())
     log.emit(events.Phase("prepare", "Opening the model"))
     job = job.with_absolute_paths()
     family = open_model(find_model(job.model.source, places.models, places.downloads), job.model.family)
@@ -123,12 +129,9 @@ def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: Trainin
             dataset.add_text(text)
         components.drop_text_encoder()
         components.park_vae()
-        schedule = job.schedule
-        sampler = Sampler(
-            dataset, schedule.batch_size, schedule.accumulation, schedule.seed, video_multiplier=schedule.video_batch_size_multiplier
-        )
+        sampler = Sampler.scheduled(dataset, job.schedule)
         dataset.report.describe(sampler)
-        folder.write_report(dataset.report.as_dict(), dataset.report.lines())
+        dataset.report.write(folder.path)
         log.notice(f"One step averages over {sampler.effective_batch}; an epoch has {sampler.steps_per_epoch} steps.", "dataset", "info")
         with compute.repeatable():
             log.emit(events.Phase("load", "Loading the transformer"))

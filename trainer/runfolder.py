@@ -101,11 +101,6 @@ class RunFolder:
         except UserError:
             return None
 
-    def write_report(self, data: dict[str, Any], lines: list[str]) -> None:
-        """Keeps the dataset report, as JSON and as text."""
-        write_json(self.path / "dataset.json", data)
-        (self.path / "dataset.txt").write_text("\n".join(lines) + "\n", encoding="utf-8", errors="backslashreplace")
-
     def sample_folder(self, step: int) -> Path:
         """Where the sample videos of a step lie."""
         return self.path / "samples" / step_name(step)

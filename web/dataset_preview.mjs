@@ -31,13 +31,14 @@ export class DatasetPreview {
     });
     this.empty = el("p", "vt-preview-empty", { textContent: EMPTY });
     this.buckets = el("ul", "vt-buckets");
+    this.epoch = el("span", "vt-range");
     this.leftOut = new Reasons("vt-left-out");
     this.notices = new Reasons("vt-told");
     this.range = el("span", "vt-range");
     this.cards = el("div", "vt-cards");
     this.body = el(
       "div", "vt-scroll", { tabIndex: 0 },
-      section("Clips per bucket", "", this.buckets), this.leftOut.element, this.notices.element, section("What the model sees", this.range, this.cards),
+      section("Clips per bucket", this.epoch, this.buckets), this.leftOut.element, this.notices.element, section("What the model sees", this.range, this.cards),
     );
     this.body.setAttribute("aria-label", "Dataset preview");
     this.body.dataset.captureWheel = "true";
@@ -74,6 +75,7 @@ export class DatasetPreview {
     const most = Math.max(1, ...shown.buckets.map(([, count]) => count));
     this.buckets.replaceChildren(...shown.buckets.map(([name, count]) => bucketRow(name, count, count / most)));
     this.buckets.parentElement.hidden = !shown.buckets.length;
+    this.epoch.textContent = this.epoch.title = shown.epoch;
     this.leftOut.show(
       `${plural(shown.skipped, "clip")} left out`,
       shown.dropped.map(({ name, why, cure }) => [el("b", "", { textContent: name }), ` ${why}. `, el("span", "vt-cure", { textContent: cure })]),

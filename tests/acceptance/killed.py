@@ -82,10 +82,9 @@ def ended(process: int) -> int:
 
 
 def entries(cache: Path) -> dict[str, bytes]:
-    """All files of a cache but its index, which remembers times of files."""
-    return {
-        path.relative_to(cache).as_posix(): path.read_bytes() for path in cache.rglob("*") if path.is_file() and path.name != "index.json"
-    }
+    """All files of a cache but those that remember times of files."""
+    files = (path for path in cache.rglob("*") if path.is_file() and path.name not in ("index.json", "used.json"))
+    return {path.relative_to(cache).as_posix(): path.read_bytes() for path in files}
 
 
 class Rounds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,22 +11,24 @@ import numpy as np
 import pytest
 import torch
 
-from tests.data.synthetic import SPEC, FakeEncoders, FakeFamily, Watcher, watched, write_clip, write_model
+from tests.data.synthetic import FakeEncoders, FakeFamily, Watcher, watched, write_clip, write_model
 from trainer.data import preview as module
 from trainer.data.contact_sheet import LONGEST_SIDE, contact_sheet, facts, strip
 from trainer.data.prepare import prepare_dataset
 from trainer.data.preview import Preview, preview_dataset
+from trainer.data.sampler import Sampler
 from trainer.data.sources.scan import scan
 from trainer.data.sources.sidecar import current_caption, write_caption
 from trainer.errors import Interrupted, UserError
 from trainer.events import Progress
-from trainer.job import Bucket, CaptionSettings, DatasetSettings, VideoFolder, WindowSettings
+from trainer.job import Bucket, CaptionSettings, DatasetSettings, ScheduleSettings, VideoFolder, WindowSettings
 from trainer.preview_settings import PreviewSettings
 from trainer.source_settings import PairedFolders, ParquetFolder
 
 
 @pytest.fixture
-def clips(tmp_path: Path) -> Path:
+def clips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("trainer.data.content._RACY_NS", -(10**12))  # files are remembered at once
     folder = tmp_path / "clips"
     for number in range(4):
         draw = np.random.default_rng(number)
@@ -39,14 +42,22 @@ def dataset(folder: Path, **settings: Any) -> DatasetSettings:
     return DatasetSettings(sources=[VideoFolder(folder=str(folder))], **settings)
 
 
+def family_beside(folder: Path) -> FakeFamily:
+    if not (folder.parent / "model").is_dir():
+        write_model(folder.parent / "model")
+    return FakeFamily(folder.parent / "model")
+
+
 def show(folder: Path, watcher: Watcher | None = None, seed: int = 0, **settings: Any) -> Preview:
     shown = PreviewSettings(**{name: settings.pop(name) for name in ("clips", "frames", "first") if name in settings})
     captions = CaptionSettings(prefix="zorp", remove_openings=True)
     log = watched(watcher or Watcher())
-    return preview_dataset(dataset(folder, **settings), captions, SPEC, folder.parent / "cache", log, shown, seed=seed)
+    return preview_dataset(dataset(folder, **settings), captions, family_beside(folder), folder.parent / "cache", log, shown, seed=seed)
 
 
 SETTINGS: list[dict[str, Any]] = [
+    {"windows": WindowSettings(size=5, stride=2, grouping="independent")},
+    {"frame_sample_strategy": "chunk", "buckets": [Bucket(frames=5, height=48, width=48)]},
     {"buckets": [Bucket(frames=9, height=48, width=48), Bucket(frames=17, height=32, width=64)]},
     {"windows": WindowSettings(size=5, stride=4)},
     {"frame_sample_strategy": "random", "variants": 3, "fps": 8.0, "crop_position": "random"},
@@ -57,8 +68,7 @@ SETTINGS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_frames_texts_and_report_are_those_of_training(clips: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
     seen = show(clips, seed=5, **settings)
-    write_model(tmp_path / "model")
-    family = FakeFamily(tmp_path / "model")
+    family = family_beside(clips)
     captions = CaptionSettings(prefix="zorp", remove_openings=True)
     trained = prepare_dataset(dataset(clips, **settings), captions, family, tmp_path / "other", FakeEncoders(), watched(Watcher()), seed=5)
     assert [clip.texts for clip in seen.clips] == [item.captions for item in trained.items] and seen.clips
@@ -67,9 +77,11 @@ def test_frames_texts_and_report_are_those_of_training(clips: Path, tmp_path: Pa
     for clip in seen.clips:
         assert clip.frames.shape == (min(4, clip.bucket.frames), clip.bucket.height, clip.bucket.width, 3)
         assert any(len(e) == clip.bucket.frames and np.array_equal(e[list(clip.places)], clip.frames) for e in encoded)
-    ours, theirs = seen.report.as_dict(), trained.report.as_dict()
-    assert ours.pop("alike") == [] and theirs.pop("alike") is not None
-    assert ours == theirs
+    schedule = ScheduleSettings(batch_size=3, accumulation=2, seed=5)
+    assert seen.report.examples_per_epoch == Sampler(trained, 1, 1, 5).steps_per_epoch
+    for dataset_, report in ((trained, trained.report), (seen, seen.report)):
+        report.describe(Sampler.scheduled(dataset_, schedule))
+    assert seen.report.as_dict() == trained.report.as_dict() and seen.report.effective_batch
 
 
 def test_frames_run_from_the_first_to_the_last_of_the_first_example(clips: Path) -> None:
@@ -134,12 +146,33 @@ def test_no_clips_and_parquet_alone_are_refused(tmp_path: Path) -> None:
         show(tmp_path / "clips")
     parquet = DatasetSettings(sources=[ParquetFolder(folder=str(tmp_path))])
     with pytest.raises(UserError, match="no frames to look at"):
-        preview_dataset(parquet, CaptionSettings(), SPEC, tmp_path / "cache", watched(Watcher()), PreviewSettings())
+        preview_dataset(
+            parquet, CaptionSettings(), family_beside(tmp_path / "clips"), tmp_path / "cache", watched(Watcher()), PreviewSettings()
+        )
 
 
 def test_first_clip_beyond_the_end_shows_the_last(clips: Path) -> None:
     seen = show(clips, first=99)
     assert seen.first == 4 and [clip.record.name for clip in seen.clips] == ["3.mp4"]
+
+
+def test_look_alikes_are_told_among_what_is_encoded_or_shown_and_no_weights_are_read(clips: Path) -> None:
+    picture = np.random.default_rng(9).integers(0, 255, (3, 6, 3), np.uint8).repeat(16, 0).repeat(16, 1)
+    for name, crf in (("a.mp4", "4"), ("b.avi", "")):
+        write_clip(clips / name, [picture] * 16, 24, codec="libx264" if crf else "mpeg4")
+    settings = {"clips": 1, "first": 5, "buckets": [Bucket(frames=9, height=48, width=96)]}
+    seen = show(clips, **settings)
+    assert [clip.record.name for clip in seen.clips] == ["a.mp4"] and (seen.report.alike, seen.report.compared) == ([], 1)
+    assert "look-alikes: 1 of 6 clips are compared" in seen.report.lines()
+    assert not any("model.safetensors" in name for name in json.loads((clips.parent / "cache/index.json").read_text(encoding="utf-8")))
+    family, captions = family_beside(clips), CaptionSettings(prefix="zorp", remove_openings=True)
+    more = dataset(clips, buckets=settings["buckets"])
+    prepare_dataset(more, captions, family, clips.parent / "cache", FakeEncoders(), watched(Watcher()))
+    seen = show(clips, **settings)
+    assert (seen.report.alike, seen.report.compared) == ([["a.mp4", "b.avi"]], 6) and "a.mp4 and b.avi" in str(seen.report.notices)
+    assert not any("are compared" in line for line in seen.report.lines())
+    (family.folder / "vae/model.safetensors").write_bytes(b"another")
+    assert show(clips, **settings).report.compared == 1
 
 
 def test_strip_and_sheet(clips: Path) -> None:

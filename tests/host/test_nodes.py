@@ -36,6 +36,7 @@ NODES = {
     "VideoTrainerFrameSampling": "2 Dataset",
     "VideoTrainerFramePackWindows": "2 Dataset",
     "VideoTrainerDatasetPreview": "2 Dataset",
+    "VideoTrainerPruneCache": "2 Dataset",
     "VideoTrainerLoRASettings": "3 Method",
     "VideoTrainerOptimizer": "3 Method",
     "VideoTrainerSamplePrompts": "3 Method",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError, fail
 from ..files import remove_leftovers, write_bytes
+from .cache_use import UseMarks
 from .content import ContentIndex, signature
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class TensorCache:
     """Named tensors by key under one folder; damaged files count as absent."""
 
     def __init__(self, folder: Path, index: ContentIndex) -> None:
-        self.folder, self.index = folder, index
+        self.folder, self.index, self.used = folder, index, UseMarks(folder)
 
     def path(self, kind: str, key: str) -> Path:
         """Where an entry lies."""
@@ -32,12 +33,12 @@ class TensorCache:
         path = self.path(kind, key)
         if not path.is_file():
             return False
-        if self.index.is_known(path, key):
-            return True
-        state = signature(path)
-        if not _is_whole(path):
-            return False
-        self.index.remember(path, state, key)
+        if not self.index.is_known(path, key):
+            state = signature(path)
+            if not _is_whole(path):
+                return False
+            self.index.remember(path, state, key)
+        self.used.mark(path)
         return True
 
     def write(self, kind: str, key: str, tensors: dict[str, Tensor]) -> None:
@@ -50,6 +51,12 @@ class TensorCache:
             write_bytes(self.path(kind, key), save(tensors, metadata={"checksum": _checksum(tensors)}))
         except OSError as error:
             raise not_written(self.folder, error) from error
+        self.used.mark(self.path(kind, key))
+
+    def save(self) -> None:
+        """Keeps what is known of the files: their hashes, and which of them are used today."""
+        self.index.save()
+        self.used.save()
 
     def read(self, kind: str, key: str, prefix: str = "") -> dict[str, Tensor]:
         """The entry's tensors whose names begin with `prefix`, the prefix cut off; copied, so that the file is closed again.

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..errors import UserError
 from ..events import EventLog, Phase
 from .cache import CACHE_FORMAT, TensorCache
-from .content import component_identity, key_of
+from .content import component_identity, key_of, known_identity
 from .decode import DECODER_FORMAT, decode_frames
 from .fit import CENTRE, offset
 from .likeness import difference_hash
@@ -35,12 +36,16 @@ _LOOK = "look"  # name of a frame's difference hash inside an entry
 
 @dataclass
 class Entry:
-    """A planned clip on its way into the dataset; `digest` is the hash of its file, `keys` name the latents of its variants."""
+    """A planned clip on its way into the dataset; `digest` is the hash of its file, `keys` name the latents of its variants.
+
+    `look` is the difference hash of a frame, 8 bytes, once it is known.
+    """
 
     plan: ClipPlan
     report: ClipReport
     digest: str
     keys: tuple[str, ...] = ()
+    look: np.ndarray | None = field(default=None, compare=False)
 
 
 @dataclass
@@ -61,14 +66,8 @@ class ClipCache:
         self._identity = component_identity(cache.index, family.folder, VAE_PARTS, log.check)
 
     def key(self, plan: ClipPlan, take: Take, digest: str) -> str:
-        """Name of the cache entry of one variant, which holds all its examples; settings that change no pixel are not in it."""
-        spec, more = self._family.spec, dict[str, object]()
-        if self._encoders.tiled:
-            more["tiled"] = True
-        return key_of(
-            content=digest, **pixels_of(plan, take), crop="cover centre", decoder=DECODER_FORMAT, **more,
-            family=spec.family, variant=spec.variant, encoder=self._identity, dtype=str(self._family.vae_dtype), format=CACHE_FORMAT,
-        )  # fmt: skip
+        """Name of the cache entry of one variant."""
+        return _key(plan, take, digest, self._family, self._identity, self._encoders.tiled)
 
     def add(self, entries: Sequence[Entry], skip: Callable[[ClipPlan, UnusableClip], None]) -> None:
         """Encodes those not cached and sets all keys; the VAE is loaded only if there are any.
@@ -83,6 +82,7 @@ class ClipCache:
             for key, take in made.items():
                 if key in jobs or not self._cache.has("clips", key):
                     jobs.setdefault(key, _Job(key, entry.plan, take)).waiting.append(entry)
+        self._cache.used.save()  # before encoding, which may take hours: pruning may come at any time
         if not jobs:
             return
         self._log.emit(Phase("prepare", "Encoding clips"))
@@ -103,7 +103,7 @@ class ClipCache:
                     done(number)
         finally:
             self._encoders.park_vae()
-            self._cache.index.save()
+            self._cache.save()
 
     def look(self, entry: Entry) -> np.ndarray:
         """The difference hash of a frame of the clip, 8 bytes; raises UserError if the entry was damaged since."""
@@ -117,7 +117,7 @@ class ClipCache:
         for number, frames in windows:
             self._log.check()
             if number == 0:
-                tensors[_LOOK] = torch.from_numpy(difference_hash(frames[len(frames) // 2]))
+                tensors[_LOOK] = torch.from_numpy(look_of(frames))
             with torch.no_grad():
                 encoded = self._family.encode_video(vae, torch.from_numpy(frames).to(self._encoders.compute.device))
             for name, tensor in encoded.items():
@@ -125,6 +125,33 @@ class ClipCache:
                     raise UnusableClip("the VAE gives values that are not finite", "Look at the clip; if it is sound, use another VAE.")
                 tensors[window_prefix(number) + name] = tensor.cpu()
         return tensors
+
+
+def _key(plan: ClipPlan, take: Take, digest: str, family: ModelFamily, encoder: str, tiled: bool) -> str:
+    """Name of the cache entry of one variant, which holds all its examples; settings that change no pixel are not in it."""
+    spec, more = family.spec, dict[str, object]()
+    if tiled:
+        more["tiled"] = True
+    return key_of(
+        content=digest, **pixels_of(plan, take), crop="cover centre", decoder=DECODER_FORMAT, **more,
+        family=spec.family, variant=spec.variant, encoder=encoder, dtype=str(family.vae_dtype), format=CACHE_FORMAT,
+    )  # fmt: skip
+
+
+def take_known_looks(entries: Sequence[Entry], family: ModelFamily, cache: TensorCache, tiled: bool, check: Callable[[], None]) -> None:
+    """Sets the look of the clips that were encoded before; nothing of the model is read, nor is a file that was not encoded with it."""
+    encoder = known_identity(cache.index, family.folder, VAE_PARTS)
+    for entry in entries if encoder else ():
+        check()
+        if entry.look is None:
+            key = _key(entry.plan, entry.plan.takes[0], entry.digest, family, encoder, tiled)
+            with suppress(UserError, KeyError):  # not encoded yet, or damaged
+                entry.look = cache.read("clips", key, _LOOK)[""].numpy()
+
+
+def look_of(frames: np.ndarray) -> np.ndarray:
+    """The difference hash of an example [F, H, W, 3] uint8, 8 bytes: that of its middle frame."""
+    return difference_hash(frames[len(frames) // 2])
 
 
 def pixels_of(plan: ClipPlan, take: Take) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,6 +31,11 @@ class ContentIndex:
                 self._known = {name: entry for name, entry in known.items() if isinstance(entry, list) and len(entry) == 5}
         self._changed = False
 
+    def known(self, path: Path) -> str | None:
+        """The hash of the file as it is now, if it is remembered."""
+        known = self._known.get(str(path.absolute()))
+        return str(known[-1]) if known is not None and known[:-1] == signature(path) else None
+
     def digest(self, path: Path, check: Callable[[], None] = nothing) -> str:
         """Hash of the file's bytes, hex; `check` is called between chunks. Raises OSError if it cannot be read."""
         name, stat = str(path.absolute()), signature(path)
@@ -50,6 +55,11 @@ class ContentIndex:
         if settled(stat):
             self._known[str(path.absolute())] = [*stat, value]
             self._changed = True
+
+    def forget(self, paths: Iterable[Path]) -> None:
+        """Drops what is known of files."""
+        for path in paths:
+            self._changed = self._known.pop(str(path.absolute()), None) is not None or self._changed
 
     def save(self) -> None:
         """Writes the index beside its place and renames it, if anything is new; it only saves time, so a full disk is no error."""
@@ -88,11 +98,19 @@ def key_of(**parts: object) -> str:
 
 def component_identity(index: ContentIndex, folder: Path, prefixes: Iterable[str], check: Callable[[], None] = nothing) -> str:
     """Hash over all files of the model's subfolders whose names begin with a prefix, such as "vae"; hidden files do not count."""
+    return key_of(**{name: index.digest(path, check) for name, path in _component_files(folder, prefixes)})
+
+
+def known_identity(index: ContentIndex, folder: Path, prefixes: Iterable[str]) -> str:
+    """The component's identity if the hashes of all its files are remembered, else empty; reads none of them."""
+    digests = {name: index.known(path) for name, path in _component_files(folder, prefixes)}
+    return "" if None in digests.values() else key_of(**digests)
+
+
+def _component_files(folder: Path, prefixes: Iterable[str]) -> Iterator[tuple[str, Path]]:
     starts = tuple(prefixes)
-    parts = {}
     for part in sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name.startswith(starts)):
         for path in sorted(part.rglob("*")):
             relative = path.relative_to(folder)
             if path.is_file() and not any(piece.startswith(".") for piece in relative.parts):
-                parts[relative.as_posix()] = index.digest(path, check)
-    return key_of(**parts)
+                yield relative.as_posix(), path

@@ -12,13 +12,13 @@ from .cache import TensorCache
 from .captions import is_left_out
 from .clips import Entry
 from .known_probes import KnownProbes
-from .likeness import exact_groups
+from .likeness import alike_groups, exact_groups
 from .plan import Shaper, shaper
 from .report import DatasetReport
 from .scenes import SceneCuts
 from .sources.endings import CLIP_EXTENSIONS
 from .sources.record import Scan, UnusableClip
-from .sources.scan import scan
+from .sources.scan import scan, unpacked_below
 from .teller import Teller
 
 _LISTED = "Correct the list or archive that names it, or put the file where it says."
@@ -59,10 +59,13 @@ class DatasetPlan:
         raise UserError([Problem(where, "none of the clips can be used:"), *problems])
 
     def compare(self) -> None:
-        """Adds to the report which of the usable clips are the same file."""
-        usable = self.usable
-        groups = exact_groups([entry.digest for entry in usable])
-        self.teller.report.duplicates = [[usable[place].report.name for place in group] for group in groups]
+        """Adds to the report which of the usable clips are the same file, and which others look alike, as far as their look is known."""
+        report, usable = self.teller.report, self.usable
+        seen = [(entry, entry.look) for entry in usable if entry.look is not None]
+        report.duplicates = [[usable[place].report.name for place in group] for group in exact_groups([entry.digest for entry in usable])]
+        groups = [[seen[place][0] for place in group] for group in alike_groups([look for _, look in seen])]
+        report.alike = [[entry.report.name for entry in group] for group in groups if len({entry.digest for entry in group}) > 1]
+        report.compared = len(seen)
 
 
 def plan_dataset(
@@ -85,6 +88,7 @@ def plan_dataset(
         teller.notice(text)
     log.emit(Phase("prepare", "Reading clips"))
     found = scan(dataset.sources, store.folder, may_download, log.check)
+    _mark_unpacked(found, store)
     teller.report.seen = dict(found.seen)
     for problem in found.notices:
         teller.notice(f"{problem.found} {problem.cure}".strip(), problem.where)
@@ -93,12 +97,21 @@ def plan_dataset(
     return DatasetPlan(dataset, shape, found, _planned(found, captions, shape, store, teller), teller)
 
 
+def _mark_unpacked(found: Scan, store: TensorCache) -> None:
+    """Notes the use of what was unpacked from archives, before anything takes long."""
+    if found.memories:
+        folder = unpacked_below(store.folder)
+        for path in (*found.memories, *(clip.path for clip in found.clips if clip.path.is_relative_to(folder))):
+            store.used.mark(path)
+        store.used.save()
+
+
 def _planned(scan: Scan, captions: CaptionSettings, shape: Shaper, store: TensorCache, teller: Teller) -> list[Entry]:
     """Every usable clip's plan and content hash; scene cuts are found here, as the plan must know them."""
     entries, check = list[Entry](), teller.log.check
     split = shape.settings.scene_cuts == "split"
-    cuts_of = SceneCuts(store.folder, shape.settings.scene_threshold) if split else None
-    probe = KnownProbes(store.folder / "probes.json")
+    cuts_of = SceneCuts(store, shape.settings.scene_threshold) if split else None
+    probe = KnownProbes(store.folder / "probes/clips.json")
     done = teller.log.progress(len(scan.clips), "clips read")
     for number, record in enumerate(scan.clips, 1):
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,6 @@ from .captions import training_texts
 from .clips import ClipCache, Entry
 from .content import ContentIndex
 from .dataset import Dataset, Item, commonest_size
-from .likeness import alike_groups
 from .plan import Shaper
 from .planning import plan_dataset
 from .report import CaptionStatistics
@@ -47,31 +45,26 @@ def prepare_dataset(
         clips.add(plan.entries, lambda clip, error: plan.teller.skip(clip.record.path, str(error)))
     plan.require_some()
     entries = plan.usable
-    items = [_item(entry, captions, seed) for entry in entries]
+    items = [trained_item(entry, captions, seed) for entry in entries]
     texts = TextCache(family, encoders, store, log)
     texts.add(["", *(caption for item in items for caption in item.captions)])
     report.texts = CaptionStatistics.of([item.captions for item in items])
-    plan.compare()
     if clips:
-        report.alike = _alike(entries, clips)
+        for entry in entries:
+            entry.look = clips.look(entry)
+    plan.compare()
     plan.teller.summary()
-    store.index.save()
+    store.save()
     return Dataset(tuple(items), plan.shape.windows, _sample_size(plan.shape, items), report, store, texts)
 
 
-def _alike(entries: Sequence[Entry], clips: ClipCache) -> list[list[str]]:
-    """Names of clips of other bytes that are copies by the look of a frame."""
-    groups = alike_groups([clips.look(entry) for entry in entries])
-    return [[entries[place].report.name for place in group] for group in groups if len({entries[place].digest for place in group}) > 1]
-
-
-def _item(entry: Entry, captions: CaptionSettings, seed: int) -> Item:
-    record, plan = entry.plan.record, entry.plan
+def trained_item(entry: Entry, captions: CaptionSettings, seed: int) -> Item:
+    """A planned clip as it is trained; its keys are empty where its encodings have no names yet."""
+    record, plan, keys = entry.plan.record, entry.plan, entry.keys or ("",)
     texts = training_texts(record, captions, seed)
     return Item(
-        record.name, record.path, texts, plan.example, len(plan.starts), record.repeats, entry.keys[0], record.weight,
-        entry.keys[1:], plan.pieces,
-    )  # fmt: skip
+        record.name, record.path, texts, plan.example, len(plan.starts), record.repeats, keys[0], record.weight, keys[1:], plan.pieces
+    )
 
 
 def _sample_size(shape: Shaper, items: list[Item]) -> Bucket:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..files import write_bytes, write_json
 from .plan import ClipPlan
 from .sources.record import ClipRecord, UnusableClip
 
@@ -92,17 +94,19 @@ class CaptionStatistics:
 
 @dataclass
 class DatasetReport:
-    """The whole dataset; steps and effective batch are known once a sampler is."""
+    """The whole dataset; what is counted of an epoch is known once a sampler is, steps and effective batch once its schedule is."""
 
     target_fps: float
     clips: list[ClipReport] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)  # extension -> files
     notices: list[str] = field(default_factory=list)
+    examples_per_epoch: int = 0  # as many steps at batch size 1; windows of one clip are one unless independent
     steps_per_epoch: int = 0
     effective_batch: str = ""
     texts: CaptionStatistics = field(default_factory=CaptionStatistics)
     duplicates: list[list[str]] = field(default_factory=list)  # clips with the same bytes
     alike: list[list[str]] = field(default_factory=list)  # clips of other bytes whose middle frames look the same
+    compared: int = 0  # clips of which the look is known
 
     def keep(self, plan: ClipPlan) -> ClipReport:
         """Adds a planned clip; it may still turn out unusable when it is decoded."""
@@ -124,6 +128,7 @@ class DatasetReport:
 
     def describe(self, sampler: Sampler) -> None:
         """Adds what depends on batch size and accumulation."""
+        self.examples_per_epoch = sampler.examples_per_epoch
         self.steps_per_epoch, self.effective_batch = sampler.steps_per_epoch, sampler.effective_batch
 
     @property
@@ -156,7 +161,8 @@ class DatasetReport:
         """What fits on a node: counts, clips per bucket in order of size, the clips left out, notices."""
         buckets = sorted(self.buckets.items(), key=lambda bucket: [int(side) for side in bucket[0].split("x")])
         dropped = [{"name": clip.name, "why": clip.skipped, "cure": clip.cure} for clip in self.skipped]
-        return {**self._counts(), "buckets": buckets, "dropped": dropped, "notices": self.notices, "texts": str(self.texts)}
+        told = {"texts": str(self.texts), "epoch": " · ".join(self._epoch())}
+        return {**self._counts(), "buckets": buckets, "dropped": dropped, "notices": self.notices, **told}
 
     def _counts(self) -> dict[str, int]:
         kept = self.kept
@@ -165,8 +171,17 @@ class DatasetReport:
             "shortened": sum(clip.shortened for clip in kept), "retimed": sum(clip.retimed for clip in kept),
         }  # fmt: skip
 
+    def write(self, folder: Path) -> None:
+        """Writes dataset.json and dataset.txt."""
+        write_json(folder / "dataset.json", self.as_dict())
+        write_bytes(folder / "dataset.txt", ("\n".join(self.lines()) + "\n").encode(errors="backslashreplace"))
+
     def lines(self) -> list[str]:
         """The report as text: totals, then every clip."""
+        return self.totals() + self.notices + list(map(str, self.clips))
+
+    def totals(self) -> list[str]:
+        """What is told of all clips together, as text."""
         counts, origin = self._counts(), self.captions
         text = [
             f"{counts['kept']} clips kept, {counts['skipped']} skipped, {counts['shortened']} shortened, {counts['retimed']} retimed",
@@ -174,11 +189,18 @@ class DatasetReport:
             str(self.texts),
             *self._histogram(),
         ]
+        text += self._epoch()
         if self.effective_batch:
             text.append(f"effective batch: {self.effective_batch}; {self.steps_per_epoch} steps per epoch")
         text += [f"the same file: {', '.join(group)}" for group in self.duplicates]
-        text += [f"look alike: {', '.join(group)}" for group in self.alike]
-        return text + self.notices + list(map(str, self.clips))
+        return text + [f"look alike: {', '.join(group)}" for group in self.alike]
+
+    def _epoch(self) -> list[str]:
+        """Examples of an epoch, and of how many clips the look is known, if not of all."""
+        text = [f"examples per epoch: {self.examples_per_epoch} (steps at batch size 1)"] if self.examples_per_epoch else []
+        if self.compared < len(self.kept):
+            text.append(f"look-alikes: {self.compared} of {len(self.kept)} clips are compared")
+        return text
 
     def _histogram(self) -> list[str]:
         """A bar for each bucket."""

@@ -18,7 +18,7 @@ from math import fsum
 from typing import Protocol, TypeVar
 
 from .. import draws
-from ..job import Bucket, WindowSettings
+from ..job import Bucket, ScheduleSettings, WindowSettings
 from .dataset import Item
 from .windows import chosen_windows
 
@@ -100,9 +100,16 @@ class Sampler:
         units = sum(map(self._units, self._visits))
         shares = fsum(item.weight * (self._units(item) if item.pieces else 1) for item in self._visits)
         self._scale = units / shares  # makes the mean weight of the units 1
+        self.examples_per_epoch = units  # what the groups are made of: clips with the windows seen at a visit, or single windows
         self.group = min(batch_size * accumulation, units)
         self.steps_per_epoch = -(-units // self.group)
         self._groups = lru_cache(maxsize=2)(self._epoch_groups)
+
+    @classmethod
+    def scheduled(cls, dataset: Trainable, schedule: ScheduleSettings) -> Sampler:
+        """The sampler of a job's schedule."""
+        multiplier = schedule.video_batch_size_multiplier
+        return cls(dataset, schedule.batch_size, schedule.accumulation, schedule.seed, video_multiplier=multiplier)
 
     def plan(self, step: int) -> StepPlan:
         """The step's examples; `step` counts from 1 over the whole run."""

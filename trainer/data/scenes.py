@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..files import write_bytes
 from ..packages import require
+from .cache import TensorCache
 from .content import key_of
 from .decode import DECODER_FORMAT, decode_frames
 from .probe import Probe
@@ -21,14 +22,15 @@ _AREA = 128 * 72  # px that frames are looked at in
 class SceneCuts:
     """Finds cuts by the change of hue, saturation and brightness from frame to frame."""
 
-    def __init__(self, cache: Path, threshold: float) -> None:
+    def __init__(self, cache: TensorCache, threshold: float) -> None:
         require("scenedetect")
-        self._folder, self._threshold = cache / "scenes", threshold
+        self._cache, self._threshold = cache, threshold
 
     def __call__(self, path: Path, probe: Probe, content: str, check: Callable[[], None]) -> tuple[int, ...]:
         """The file's frames that begin a new scene, ascending, up to where decoding breaks off, if it does; `content` is its hash."""
         key = key_of(content=content, threshold=self._threshold, decoder=DECODER_FORMAT, detector="content", area=_AREA)
-        known = self._folder / f"{key}.json"
+        known = self._cache.folder / "scenes" / f"{key}.json"
+        self._cache.used.mark(known)
         with suppress(OSError, ValueError, TypeError):
             return tuple(map(int, json.loads(known.read_text(encoding="utf-8"))))
         cuts = self._found(path, probe, check)

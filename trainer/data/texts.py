@@ -42,6 +42,7 @@ class TextCache:
         texts = dict.fromkeys(texts)
         missing = [text for text in texts if text not in self._ready and not self._cache.has("texts", self.key(text))]
         self._ready.update(text for text in texts if text not in missing)
+        self._cache.used.save()  # before the encoder is loaded, as pruning may come at any time
         if not missing:
             return
         self._log.emit(Phase("prepare", "Encoding captions"))
@@ -61,7 +62,7 @@ class TextCache:
                 self._log.notice(found, "captions")
         finally:
             self._encoders.park_text_encoder()
-            self._cache.index.save()
+            self._cache.save()
 
     def read(self, text: str) -> dict[str, Tensor]:
         """The embeddings of a text that was added; raises KeyError for any other."""

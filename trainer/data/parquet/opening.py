@@ -33,7 +33,6 @@ _NOTICES = 20  # rows named one by one in notices; the report names all
 UNCAPTIONED = "has no caption, and such clips are to be skipped"
 _DEAR = 256 << 20  # bytes decoded to read one example
 _CURE = "Write these rows anew with the model that is trained, or take the file out of the folder."
-SCANS = "parquet"  # the cache's folder of what files hold
 
 
 def open_parquet(
@@ -68,7 +67,7 @@ def open_parquet(
     if other := sum(texts[found.row.caption].row.text != found.row.text for found in rows):
         opening.notice(f"{other} rows have the caption of another row but another embedding; the first row's is used for both.")
     encoding = opening.texts(encoders, texts)
-    store.index.save()
+    store.save()
     items = tuple(_item(found, source, family.spec) for found in rows)
     opening.report.texts = CaptionStatistics.of([item.captions for item in items])
     blank = torch.zeros(family.spec.text_length, family.spec.text_width)
@@ -102,7 +101,7 @@ class _Opening:
         findings, rows, images, dear = Findings(), list[Found](), 0, 0
         done = self.log.progress(len(files), "Parquet files read")
         for number, path in enumerate(files, 1):
-            scan = scan_file(path, self.store.folder / SCANS, self.store.index, self.log.check)
+            scan = scan_file(path, self.store, self.log.check)
             findings.skipped += [Skipped(path, *left) for left in scan.skipped]
             findings.dtypes.update(scan.dtypes)
             state = state_of(path) if scan.rows else (0, 0)
@@ -115,7 +114,7 @@ class _Opening:
                 images += row.image
                 dear = max(dear, scan.group_rows * 4 * prod(row.latent_shape))
             done(number)
-        self.store.index.save()
+        self.store.save()
         self._tell(root, findings, images, dear)
         if not rows:
             raise UserError([Problem(str(root), "none of the rows can be used:"), *_reasons(findings)])

@@ -19,7 +19,7 @@ from .schema import IMAGE_PARTS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..content import ContentIndex
+    from ..cache import TensorCache
     from .sample import Array
 
 SCAN_FORMAT = 1  # raised whenever what is remembered or how rows are checked changes
@@ -49,13 +49,14 @@ class FileScan(BaseModel):
     group_rows: int = 1  # of the largest row group, which is decoded up to the row that is read
 
 
-def scan_file(path: Path, folder: Path, index: ContentIndex, check: Callable[[], None]) -> FileScan:
-    """The file's scan, from `folder` if these bytes were sound when scanned before; raises UserError if it cannot be kept there."""
+def scan_file(path: Path, store: TensorCache, check: Callable[[], None]) -> FileScan:
+    """The file's scan, from the cache if these bytes were sound when scanned before; raises UserError if it cannot be kept there."""
     try:
-        key = key_of(content=index.digest(path, check), format=SCAN_FORMAT)
+        key = key_of(content=store.index.digest(path, check), format=SCAN_FORMAT)
     except OSError as error:
         return FileScan(rows=[], skipped=[("", f"cannot be read: {error.strerror or error}")])
-    known = folder / key[:2] / f"{key}.json"
+    known = store.folder / "parquet" / key[:2] / f"{key}.json"
+    store.used.mark(known)
     try:
         return FileScan.model_validate_json(known.read_bytes())
     except (OSError, ValidationError):
@@ -65,7 +66,7 @@ def scan_file(path: Path, folder: Path, index: ContentIndex, check: Callable[[],
     try:
         write_bytes(known, scan.model_dump_json().encode())
     except OSError as error:
-        raise not_written(folder, error) from error
+        raise not_written(store.folder, error) from error
     return scan
 
 

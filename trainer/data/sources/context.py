@@ -37,4 +37,7 @@ class ScanContext:
 
     def archive(self, path: Path) -> Archive:
         """An archive whose members become files."""
-        return Archive(path, self.unpacked, self.check)
+        archive = Archive(path, self.unpacked, self.check)
+        if self.unpacked is not None:
+            self.scan.memories.append(archive.memory)
+        return archive

@@ -50,12 +50,16 @@ class Listed:
 
 @dataclass
 class Scan:
-    """What the sources hold: clips in stable order, those left out and why, files seen per extension, things to tell the user."""
+    """What the sources hold: clips in stable order, those left out and why, files seen per extension, things to tell the user.
+
+    `memories` are the files of the cache that hold which members the scanned archives have.
+    """
 
     clips: list[ClipRecord] = field(default_factory=list)
     skipped: list[tuple[ClipRecord, str]] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
     notices: list[Problem] = field(default_factory=list)
+    memories: list[Path] = field(default_factory=list)
 
 
 class UnusableClip(Exception):

@@ -42,7 +42,7 @@ def scan(sources: Sequence[Source], cache: Path | None = None, may_download: boo
     """
     context = ScanContext(check=check, may_download=may_download)
     if cache is not None:
-        context.unpacked, context.downloads = cache.absolute() / "unpacked", downloads_below(cache)
+        context.unpacked, context.downloads = unpacked_below(cache), downloads_below(cache)
     problems: list[Problem] = []
     taken = _Taken()
     for number, source in enumerate(sources):
@@ -65,6 +65,11 @@ def listed(source: ClipSource, context: ScanContext) -> Iterator[Listed]:
         missing = item.told and not item.fault and not item.path.is_file()
         fault = "there is no such file" if missing else item.fault
         yield replace(item, fault=f"{fault} ({item.told})" if fault and item.told else fault)
+
+
+def unpacked_below(cache: Path) -> Path:
+    """Where members of archives become files."""
+    return cache.absolute() / "unpacked"
 
 
 def downloads_below(cache: Path) -> Path:

@@ -36,12 +36,13 @@ class Archive:
         self.path, self._folder, self._check, self._state = path, folder, check, signature(path)
         self._names: dict[str, str] = {}
         with suppress(OSError, ValueError, KeyError, TypeError):
-            memory = json.loads(self._memory.read_text(encoding="utf-8"))
+            memory = json.loads(self.memory.read_text(encoding="utf-8"))
             if memory["state"] == self._state:
                 self._names = {str(member): str(name) for member, name in memory["members"].items()}
 
     @property
-    def _memory(self) -> Path:
+    def memory(self) -> Path:
+        """The file that remembers what the members are called."""
         name = hashlib.blake2b(str(self.path).encode(errors="surrogatepass"), digest_size=20).hexdigest()
         return (self._folder or Path()) / "archives" / f"{name}.json"
 
@@ -60,7 +61,7 @@ class Archive:
         """
         assert self._folder is not None  # without it every member is known
         hasher = hashlib.blake2b(digest_size=20)
-        beside = self._folder / f".{self._memory.stem}.{os.getpid()}.part"
+        beside = self._folder / f".{self.memory.stem}.{os.getpid()}.part"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with beside.open("wb") as file:
@@ -84,7 +85,7 @@ class Archive:
         """Remembers the members, unless the archive changed too shortly before to be sure; it only saves time."""
         if self._folder is not None and settled(self._state):
             with suppress(OSError):
-                write_bytes(self._memory, json.dumps({"state": self._state, "members": self._names}).encode())
+                write_bytes(self.memory, json.dumps({"state": self._state, "members": self._names}).encode())
 
 
 def _chunks(content: IO[bytes], check: Callable[[], None]) -> Iterator[bytes]:
