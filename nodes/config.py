@@ -9,7 +9,7 @@ from comfy_api.latest import io
 from ..trainer.errors import fail
 from ..trainer.importers import Imported, import_config, remaining, table
 from ..trainer.job import TrainingJob
-from . import host
+from .host import folders
 from .method import CATEGORY
 from .prompt_lines import complaint
 from .sockets import AdapterSocket, DatasetSocket, OptimizerSocket, SamplesSocket
@@ -68,7 +68,7 @@ class ImportConfig(io.ComfyNode):
 
 def _read(files: str) -> tuple[Imported, TrainingJob]:
     """The import and its job; raises UserError for files that cannot be read or values that are not accepted."""
-    paths = [host.input_path(line) for line in files.splitlines() if line.strip()]
+    paths = [folders.input_path(line) for line in files.splitlines() if line.strip()]
     if not paths:
         raise fail("files", "no file is given.", "Write the path of the other trainer's configuration.")
     imported = import_config(paths)

@@ -10,7 +10,7 @@ from comfy_api.latest import io
 from ..trainer.errors import UserError, fail
 from ..trainer.job import ModelSettings
 from ..trainer.packages import require
-from . import host
+from .host import folders, models, running
 from .sockets import ModelReference, ModelSocket
 
 CATEGORY = "Video Trainer/1 Model"
@@ -41,19 +41,19 @@ class DemoModel(io.ComfyNode):
     @classmethod
     def fingerprint_inputs(cls) -> Any:
         """Runs again when an output is linked that was not before, or the shipped model changed."""
-        return host.linked_outputs(cls.hidden.unique_id), _folder_state(DEMO_MODEL)
+        return running.linked_outputs(cls.hidden.unique_id), _folder_state(DEMO_MODEL)
 
     @classmethod
     def execute(cls) -> io.NodeOutput:
         """Writes the single files that core loads, if they are missing or older, and loads those that are taken."""
         require()
         reference = ModelReference(ModelSettings(source=str(DEMO_MODEL)), _checked(DEMO_MODEL))
-        linked = host.linked_outputs(cls.hidden.unique_id)
+        linked = running.linked_outputs(cls.hidden.unique_id)
         model = vae = None
         if {1, 2} & set(linked):
             transformer_file, vae_file = _core_files()
-            model = host.load_diffusion_model(transformer_file) if 1 in linked else None
-            vae = host.load_vae(vae_file) if 2 in linked else None
+            model = models.load_diffusion_model(transformer_file) if 1 in linked else None
+            vae = models.load_vae(vae_file) if 2 in linked else None
         return io.NodeOutput(reference, model, vae)
 
 
@@ -63,7 +63,7 @@ class LoadModel(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """A list of found folders, and a text for any other folder or a hub id."""
-        found = host.model_names()
+        found = models.model_names()
         about = ModelSettings.model_fields["source"].description
         return io.Schema(
             node_id="VideoTrainerLoadModel",
@@ -89,7 +89,7 @@ class LoadModel(io.ComfyNode):
         try:
             _found(source, path, download=False)
         except UserError as error:
-            return (host.downloads_allowed() and "/" in path) or str(error)
+            return (folders.downloads_allowed() and "/" in path) or str(error)
         return True
 
     @classmethod
@@ -111,7 +111,7 @@ def _found(source: str, path: str, download: bool) -> Path:
     wanted = path.strip().strip("\"'") or source
     if not wanted:
         raise fail("model", "no model is chosen.", "Put a diffusers folder into models/diffusers, or write a folder or a hub id.")
-    places = host.places()
+    places = folders.places()
     return find_model(wanted, places.models, places.downloads if download else None)
 
 
@@ -130,10 +130,10 @@ def _folder_state(folder: Path) -> list[tuple[str, int, int]]:
 
 def _core_files() -> tuple[Path, Path]:
     """The demo model as the two files that core's loaders list, written again if the shipped model is newer."""
-    from ..trainer import models
+    from ..trainer.models import open_model
 
-    targets = host.output_file("diffusion_models", DEMO_NAME), host.output_file("vae", DEMO_NAME)
+    targets = models.output_file("diffusion_models", DEMO_NAME), models.output_file("vae", DEMO_NAME)
     newest = max(time for _, _, time in _folder_state(DEMO_MODEL))
     if not all(target.is_file() and target.stat().st_mtime_ns >= newest for target in targets):
-        models.open_model(DEMO_MODEL).write_comfy_files(*targets)
+        open_model(DEMO_MODEL).write_comfy_files(*targets)
     return targets

@@ -10,7 +10,8 @@ from ..trainer.data.sources.inspect import state
 from ..trainer.errors import UserError
 from ..trainer.job import DatasetSettings
 from ..trainer.source_settings import ParquetFolder
-from . import host
+from .host import folders, running
+from .host.listener import NodeListener
 from .sockets import DatasetSocket, ModelReference, ModelSocket
 from .sources import CATEGORY
 
@@ -54,7 +55,7 @@ class SaveParquet(io.ComfyNode):
         if folder is None:  # linked: known only when it runs
             return True
         try:
-            host.output_folder(folder)
+            folders.output_folder(folder)
         except UserError as error:
             return str(error)
         return True
@@ -62,16 +63,16 @@ class SaveParquet(io.ComfyNode):
     @classmethod
     def fingerprint_inputs(cls, folder: str = "", **_: Any) -> Any:
         """Changes with the files there, so that deleted ones are written again; a linked place is known only when it runs."""
-        return state(ParquetFolder(folder=str(host.output_folder(folder)))) if folder else float("nan")
+        return state(ParquetFolder(folder=str(folders.output_folder(folder)))) if folder else float("nan")
 
     @classmethod
     def execute(cls, model: ModelReference, dataset: DatasetSettings, folder: str, contents: str = "clips") -> io.NodeOutput:
         """Encodes what is not in the cache and writes the files; the node's text says what of the dataset they do not hold."""
         from ..trainer.parquet_export import save_parquet
 
-        out, listener = host.output_folder(folder), host.NodeListener()
-        with host.computing(listener):
-            files = save_parquet(model.settings, dataset, out, host.places(), host.compute(), CONTENTS[contents], listener)
+        out, listener = folders.output_folder(folder), NodeListener()
+        with running.computing(listener):
+            files = save_parquet(model.settings, dataset, out, folders.places(), running.compute_settings(), CONTENTS[contents], listener)
         text = "\n".join([f"files written: {len(files)}", *listener.notices])
         listener.conclude(text)
         return io.NodeOutput(str(out), ui=ui.PreviewText(text))
