@@ -9,8 +9,9 @@ from comfy_api.latest import io
 from ..trainer.job import AdapterSettings, OptimizerSettings, SampleSettings
 from . import schema
 from .host import folders, models
-from .prompt_lines import SYNTAX, complaint, parse_prompts
+from .prompt_lines import SYNTAX, parse_prompts
 from .sockets import AdapterSocket, OptimizerSocket, SamplesSocket
+from .validation import verdict
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -96,9 +97,9 @@ class SamplePrompts(io.ComfyNode):
         )  # fmt: skip
 
     @classmethod
-    def validate_inputs(cls, prompts: str = "") -> bool | str:
+    def validate_inputs(cls, prompts: str | None = "") -> bool | str:
         """Marks the node when a prompt cannot be read."""
-        return complaint(parse_prompts, prompts)
+        return verdict(parse_prompts, prompts or "")  # nothing while linked: known only when it runs
 
     @classmethod
     def execute(cls, prompts: str, image: Tensor | None = None, **values: Any) -> io.NodeOutput:

@@ -7,11 +7,12 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..trainer.errors import UserError, fail
+from ..trainer.errors import fail
 from ..trainer.job import ModelSettings
 from ..trainer.packages import require
 from .host import folders, models, running
 from .sockets import ModelReference, ModelSocket
+from .validation import verdict
 
 CATEGORY = "Video Trainer/1 Model"
 DEMO_MODEL = Path(__file__).parents[1] / "trainer" / "demo" / "model"
@@ -82,20 +83,16 @@ class LoadModel(io.ComfyNode):
         )  # fmt: skip
 
     @classmethod
-    def validate_inputs(cls, source: str = "", path: str = "") -> bool | str:
+    def validate_inputs(cls, source: str | None = "", path: str | None = "") -> bool | str:
         """Marks the node when its model cannot be found, before anything runs; an allowed download is left to the run."""
         if path is None or source is None:  # linked: known only when it runs
             return True
-        try:
-            _found(source, path, download=False)
-        except UserError as error:
-            return (folders.downloads_allowed() and "/" in path) or str(error)
-        return True
+        return (folders.downloads_allowed() and "/" in path) or verdict(_found, source, path)
 
     @classmethod
     def fingerprint_inputs(cls, source: str = "", path: str = "") -> Any:
         """Changes with the model's files."""
-        return _folder_state(_found(source, path, download=False))
+        return _folder_state(_found(source, path))
 
     @classmethod
     def execute(cls, source: str, path: str) -> io.NodeOutput:
@@ -105,7 +102,8 @@ class LoadModel(io.ComfyNode):
         return io.NodeOutput(ModelReference(ModelSettings(source=str(folder)), folder))
 
 
-def _found(source: str, path: str, download: bool) -> Path:
+def _found(source: str, path: str, download: bool = False) -> Path:
+    """The folder of the chosen model; raises UserError if there is none."""
     from ..trainer.source import find_model
 
     wanted = path.strip().strip("\"'") or source

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from comfy_api.latest import io, ui
 
 from ..trainer.data.sources.inspect import state
-from ..trainer.errors import UserError
 from ..trainer.job import DatasetSettings
 from ..trainer.source_settings import ParquetFolder
 from .host import folders, running
 from .host.listener import NodeListener
 from .sockets import DatasetSocket, ModelReference, ModelSocket
 from .sources import CATEGORY
+from .validation import verdict
 
 if TYPE_CHECKING:
     from ..trainer.data.parquet.export import ExportKind
@@ -50,15 +50,11 @@ class SaveParquet(io.ComfyNode):
         )  # fmt: skip
 
     @classmethod
-    def validate_inputs(cls, folder: str = "") -> bool | str:
+    def validate_inputs(cls, folder: str | None = "") -> bool | str:
         """Marks the node when its folder would leave the output folder."""
         if folder is None:  # linked: known only when it runs
             return True
-        try:
-            folders.output_folder(folder)
-        except UserError as error:
-            return str(error)
-        return True
+        return verdict(folders.output_folder, folder)
 
     @classmethod
     def fingerprint_inputs(cls, folder: str = "", **_: Any) -> Any:

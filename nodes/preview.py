@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
@@ -60,7 +59,7 @@ class DatasetPreview(io.ComfyNode):
         from ..trainer.data.preview import preview_dataset
         from ..trainer.models import open_model
 
-        captions = schema.build(CaptionSettings, {name: values[TRIGGER + name] for name in ("prefix",) if TRIGGER + name in values})
+        captions = schema.build(CaptionSettings, values, TRIGGER)
         seed, places = schema.build(ScheduleSettings, values).seed, folders.places()
         places.check()
         spec = open_model(model.folder, model.settings.family).spec
@@ -97,7 +96,7 @@ def _card(clip: ShownClip) -> dict[str, Any]:
 
 def _locked(clip: ShownClip) -> str:
     """Why the caption cannot be edited here; empty if it can."""
-    sidecar: Path | None = clip.record.sidecar
+    sidecar = clip.record.sidecar
     if sidecar is None:
         return "This caption comes from a list, a table or an archive: edit it there."
     if not folders.is_ours(sidecar):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from ..trainer.errors import Problem, UserError
 from ..trainer.job import Bucket, SamplePrompt
@@ -47,15 +46,6 @@ def parse_buckets(text: str) -> list[Bucket]:
 def parse_list(text: str) -> list[str]:
     """The parts between commas, semicolons or line breaks."""
     return [part.strip() for part in re.split(r"[,;\n]", text) if part.strip()]
-
-
-def complaint(parse: Callable[[str], object], text: str | None) -> bool | str:
-    """What ComfyUI marks a node with: True if `text` can be parsed or is not known yet, else all that is wrong."""
-    try:
-        parse(text or "")
-    except UserError as error:
-        return str(error)
-    return True
 
 
 def _parse_prompt(line: str, where: str, image: str) -> SamplePrompt:

@@ -204,9 +204,10 @@ class DemoClips(io.ComfyNode):
     def execute(cls, dataset: DatasetSettings | None = None) -> io.NodeOutput:
         """Writes the clips unless they are there."""
         require()
-        source = VideoFolder(folder=str(folders.input_path(DEMO_FOLDER)))
+        folder = folders.input_path(DEMO_FOLDER)
+        source = VideoFolder(folder=str(folder))
         if complaint(source, folders.places().cache, False):
             from ..trainer.demo.clips import write_demo_clips
 
-            write_demo_clips(folders.input_path(DEMO_FOLDER))
+            write_demo_clips(folder)
         return io.NodeOutput((dataset or DatasetSettings()).with_source(source))
