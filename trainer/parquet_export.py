@@ -24,6 +24,7 @@ def save_parquet(
     """
     from .components import Components
     from .compute import Compute
+    from .data.cache import TensorCache
     from .data.opening import open_dataset
     from .data.parquet.export import export_dataset
     from .data.parquet.write import require_own
@@ -39,7 +40,9 @@ def save_parquet(
     family = open_model(find_model(model.source, places.models, places.downloads), model.family)
     components = Components(family, Compute(compute), log)
     try:
-        data = open_dataset(dataset, CaptionSettings(), family, places.cache, components, log, may_download=places.downloads is not None)
+        data = open_dataset(
+            dataset, CaptionSettings(), family, TensorCache(places.cache), components, log, may_download=places.downloads is not None
+        )
         return export_dataset(data, out, log, kind)
     finally:
         components.drop_all()
