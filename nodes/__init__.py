@@ -66,9 +66,9 @@ def extension() -> ComfyExtension:
 
     class VideoTrainer(ComfyExtension):
         async def on_load(self) -> None:
-            from . import caption_route, host
+            from . import caption_route, run_route
 
-            host.register_routes()
+            run_route.register()
             caption_route.register()
 
         async def get_node_list(self) -> list[type[Any]]:

@@ -9,7 +9,9 @@ from comfy_api.latest import io, ui
 from ..trainer.events import EventLog
 from ..trainer.packages import require
 from ..trainer.prune_settings import PruneSettings
-from . import host, schema
+from . import schema
+from .host import folders, running
+from .host.listener import NodeListener
 from .sources import CATEGORY
 
 
@@ -41,8 +43,8 @@ class PruneCache(io.ComfyNode):
         require()
         from ..trainer.data.pruning import prune, survey
 
-        settings, cache, log = schema.build(PruneSettings, values), host.places().cache, EventLog(host.NodeListener())
-        with host.cancelling():
+        settings, cache, log = schema.build(PruneSettings, values), folders.places().cache, EventLog(NodeListener())
+        with running.cancelling():
             found = prune(cache, settings.unused_for, log.check) if settings.remove else survey(cache, settings.unused_for)
         text = "\n".join(found.lines())
         return io.NodeOutput(text, ui=ui.PreviewText(text))

@@ -4,35 +4,29 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from . import host, previews
+from . import previews
+from .host import folders, routes
 
 
 def register() -> None:
     """Adds the routes; ids are those that a preview of this session gave out, a path is never taken."""
-    host.add_route("GET", "/video_trainer/previews/{id}", _get_preview)
-    host.add_route("POST", "/video_trainer/captions/{id}", _post_caption)
+    routes.add("GET", "/video_trainer/previews/{id}", _get_preview)
+    routes.add("POST", "/video_trainer/captions/{id}", _post_caption)
 
 
 async def _get_preview(request: web.Request) -> web.Response:
     found = previews.shown(request.match_info["id"])
-    return _error(404, "there is no such preview") if found is None else web.json_response(found)
+    return routes.error(404, "there is no such preview") if found is None else web.json_response(found)
 
 
 async def _post_caption(request: web.Request) -> web.Response:
     clip = previews.editable(request.match_info["id"])
     if clip is None:
-        return _error(404, "This preview is not of this session. Run again, then edit.")
-    try:
-        text = (await request.json())["text"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        text = None
+        return routes.error(404, "This preview is not of this session. Run again, then edit.")
+    text = await routes.asked(request, "text")
     if not isinstance(text, str):
-        return _error(400, "text must be the caption")
+        return routes.error(400, "text must be the caption")
     try:
-        return web.json_response(await host.in_thread(clip.write, text, host.is_ours))
+        return web.json_response(await routes.in_thread(clip.write, text, folders.is_ours))
     except previews.Refused as refused:
-        return _error(refused.status, str(refused))
-
-
-def _error(status: int, text: str) -> web.Response:
-    return web.json_response({"error": text}, status=status)
+        return routes.error(refused.status, str(refused))

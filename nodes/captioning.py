@@ -10,7 +10,9 @@ from ..trainer.caption_settings import CaptionWriting
 from ..trainer.errors import fail
 from ..trainer.job import DatasetSettings
 from ..trainer.packages import require
-from . import host, schema
+from . import schema
+from .host import folders, running
+from .host.listener import NodeListener
 from .sockets import DatasetSocket
 from .sources import CATEGORY, dataset_output
 from .text_generation import NEEDED, ClipCaptioner
@@ -62,10 +64,10 @@ class CaptionClips(io.ComfyNode):
         if (clip is None) == (captions is None):
             found = "both a clip and captions are linked." if captions is not None else "neither a clip nor captions are linked."
             raise fail("Caption Clips", found, "Link a CLIP that generates text, or a list of captions.")
-        listener = host.NodeListener()
+        listener = NodeListener()
         log = EventLog(listener)
-        with host.cancelling():
-            places = sidecars(dataset[0], host.own_folders(), log.check)
+        with running.cancelling():
+            places = sidecars(dataset[0], folders.own_folders(), log.check)
             if captions is not None:
                 made = take_captions(places, captions, log, settings.existing)
             else:
@@ -115,10 +117,10 @@ class ClipsToImages(io.ComfyNode):
         from ..trainer.events import EventLog, Phase
 
         require()
-        listener = host.NodeListener()
+        listener = NodeListener()
         log, images, unread = EventLog(listener), [], []
-        with host.cancelling():
-            places = sidecars(dataset, host.own_folders(), log.check)
+        with running.cancelling():
+            places = sidecars(dataset, folders.own_folders(), log.check)
             log.emit(Phase("read", "Reading frames"))
             done = log.progress(len(places), "clips")
             for number, place in enumerate(places):

@@ -9,11 +9,11 @@ from comfy_api.latest import io
 from ..trainer.errors import fail
 from ..trainer.importers import Imported, import_config, remaining, table
 from ..trainer.job import TrainingJob
-from . import host
+from .host import folders
 from .method import CATEGORY
-from .prompt_lines import complaint
 from .sockets import AdapterSocket, DatasetSocket, OptimizerSocket, SamplesSocket
 from .sources import placed
+from .validation import verdict
 
 LINKED = ("dataset", "adapter", "optimizer", "samples")  # parts of a job that have a socket
 
@@ -49,7 +49,7 @@ class ImportConfig(io.ComfyNode):
     @classmethod
     def validate_inputs(cls, files: str | None = "") -> bool | str:
         """Marks the node when a file cannot be read or its settings are not accepted."""
-        return True if files is None else complaint(_read, files)
+        return True if files is None else verdict(_read, files)
 
     @classmethod
     def fingerprint_inputs(cls, files: str = "") -> Any:
@@ -68,7 +68,7 @@ class ImportConfig(io.ComfyNode):
 
 def _read(files: str) -> tuple[Imported, TrainingJob]:
     """The import and its job; raises UserError for files that cannot be read or values that are not accepted."""
-    paths = [host.input_path(line) for line in files.splitlines() if line.strip()]
+    paths = [folders.input_path(line) for line in files.splitlines() if line.strip()]
     if not paths:
         raise fail("files", "no file is given.", "Write the path of the other trainer's configuration.")
     imported = import_config(paths)

@@ -10,9 +10,10 @@ from ..trainer.dataset_settings import combined
 from ..trainer.frame_settings import FrameSampling
 from ..trainer.job import CaptionEdit, DatasetSettings, WindowSettings
 from . import schema
-from .prompt_lines import complaint, parse_buckets, parse_list
+from .prompt_lines import parse_buckets, parse_list
 from .sockets import DatasetSocket
 from .sources import CATEGORY, dataset_output
+from .validation import verdict
 
 MOST_COMBINED = 16
 _LISTS = ("frame_buckets", "resolutions", "aspect_ratios")
@@ -99,11 +100,8 @@ class FrameBuckets(io.ComfyNode):
     @classmethod
     def validate_inputs(cls, sizes: str = "", frame_buckets: str = "", resolutions: str = "", aspect_ratios: str = "") -> bool | str:
         """Marks the node when a size cannot be read."""
-        readable = complaint(parse_buckets, sizes)
-        if readable is not True:
-            return readable
         lists = {"frame_buckets": frame_buckets, "resolutions": resolutions, "aspect_ratios": aspect_ratios}
-        return complaint(lambda _: cls._settings(sizes, lists), sizes)
+        return verdict(cls._settings, sizes, lists)
 
     @classmethod
     def execute(cls, dataset: DatasetSettings, sizes: str, **values: Any) -> io.NodeOutput:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 from comfy_api.latest import io
 
 from ..trainer.job import AdapterSettings, OptimizerSettings, SampleSettings
-from . import host, schema
-from .prompt_lines import SYNTAX, complaint, parse_prompts
+from . import schema
+from .host import folders, models
+from .prompt_lines import SYNTAX, parse_prompts
 from .sockets import AdapterSocket, OptimizerSocket, SamplesSocket
+from .validation import verdict
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +35,7 @@ class LoRASettings(io.ComfyNode):
             search_aliases=["rank", "alpha", "network dim", "adapter"],
             inputs=[
                 io.Combo.Input(
-                    "continue_from", [NEW, *host.lora_names()], display_name=about.title, optional=True, default=NEW, advanced=True,
+                    "continue_from", [NEW, *models.lora_names()], display_name=about.title, optional=True, default=NEW, advanced=True,
                     tooltip="A LoRA file to go on training; none starts anew.",
                 ),
                 *schema.inputs(AdapterSettings, skip=("continue_from",)),
@@ -44,7 +46,7 @@ class LoRASettings(io.ComfyNode):
     @classmethod
     def execute(cls, continue_from: str = NEW, **values: Any) -> io.NodeOutput:
         """Builds the settings."""
-        file = "" if continue_from == NEW else str(host.lora_file(continue_from))
+        file = "" if continue_from == NEW else str(models.lora_file(continue_from))
         return io.NodeOutput(schema.build(AdapterSettings, {**values, "continue_from": file}))
 
 
@@ -95,12 +97,12 @@ class SamplePrompts(io.ComfyNode):
         )  # fmt: skip
 
     @classmethod
-    def validate_inputs(cls, prompts: str = "") -> bool | str:
+    def validate_inputs(cls, prompts: str | None = "") -> bool | str:
         """Marks the node when a prompt cannot be read."""
-        return complaint(parse_prompts, prompts)
+        return verdict(parse_prompts, prompts or "")  # nothing while linked: known only when it runs
 
     @classmethod
     def execute(cls, prompts: str, image: Tensor | None = None, **values: Any) -> io.NodeOutput:
         """Builds the settings; an image is kept as a file in the temp folder."""
-        file = "" if image is None else str(host.save_temp_image(image))
+        file = "" if image is None else str(folders.save_temp_image(image))
         return io.NodeOutput(schema.build(SampleSettings, {**values, "prompts": parse_prompts(prompts, file)}))

@@ -7,11 +7,12 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..trainer.errors import UserError, fail
+from ..trainer.errors import fail
 from ..trainer.job import ModelSettings
 from ..trainer.packages import require
-from . import host
+from .host import folders, models, running
 from .sockets import ModelReference, ModelSocket
+from .validation import verdict
 
 CATEGORY = "Video Trainer/1 Model"
 DEMO_MODEL = Path(__file__).parents[1] / "trainer" / "demo" / "model"
@@ -41,19 +42,19 @@ class DemoModel(io.ComfyNode):
     @classmethod
     def fingerprint_inputs(cls) -> Any:
         """Runs again when an output is linked that was not before, or the shipped model changed."""
-        return host.linked_outputs(cls.hidden.unique_id), _folder_state(DEMO_MODEL)
+        return running.linked_outputs(cls.hidden.unique_id), _folder_state(DEMO_MODEL)
 
     @classmethod
     def execute(cls) -> io.NodeOutput:
         """Writes the single files that core loads, if they are missing or older, and loads those that are taken."""
         require()
         reference = ModelReference(ModelSettings(source=str(DEMO_MODEL)), _checked(DEMO_MODEL))
-        linked = host.linked_outputs(cls.hidden.unique_id)
+        linked = running.linked_outputs(cls.hidden.unique_id)
         model = vae = None
         if {1, 2} & set(linked):
             transformer_file, vae_file = _core_files()
-            model = host.load_diffusion_model(transformer_file) if 1 in linked else None
-            vae = host.load_vae(vae_file) if 2 in linked else None
+            model = models.load_diffusion_model(transformer_file) if 1 in linked else None
+            vae = models.load_vae(vae_file) if 2 in linked else None
         return io.NodeOutput(reference, model, vae)
 
 
@@ -63,7 +64,7 @@ class LoadModel(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """A list of found folders, and a text for any other folder or a hub id."""
-        found = host.model_names()
+        found = models.model_names()
         about = ModelSettings.model_fields["source"].description
         return io.Schema(
             node_id="VideoTrainerLoadModel",
@@ -82,20 +83,16 @@ class LoadModel(io.ComfyNode):
         )  # fmt: skip
 
     @classmethod
-    def validate_inputs(cls, source: str = "", path: str = "") -> bool | str:
+    def validate_inputs(cls, source: str | None = "", path: str | None = "") -> bool | str:
         """Marks the node when its model cannot be found, before anything runs; an allowed download is left to the run."""
         if path is None or source is None:  # linked: known only when it runs
             return True
-        try:
-            _found(source, path, download=False)
-        except UserError as error:
-            return (host.downloads_allowed() and "/" in path) or str(error)
-        return True
+        return (folders.downloads_allowed() and "/" in path) or verdict(_found, source, path)
 
     @classmethod
     def fingerprint_inputs(cls, source: str = "", path: str = "") -> Any:
         """Changes with the model's files."""
-        return _folder_state(_found(source, path, download=False))
+        return _folder_state(_found(source, path))
 
     @classmethod
     def execute(cls, source: str, path: str) -> io.NodeOutput:
@@ -105,13 +102,14 @@ class LoadModel(io.ComfyNode):
         return io.NodeOutput(ModelReference(ModelSettings(source=str(folder)), folder))
 
 
-def _found(source: str, path: str, download: bool) -> Path:
+def _found(source: str, path: str, download: bool = False) -> Path:
+    """The folder of the chosen model; raises UserError if there is none."""
     from ..trainer.source import find_model
 
     wanted = path.strip().strip("\"'") or source
     if not wanted:
         raise fail("model", "no model is chosen.", "Put a diffusers folder into models/diffusers, or write a folder or a hub id.")
-    places = host.places()
+    places = folders.places()
     return find_model(wanted, places.models, places.downloads if download else None)
 
 
@@ -130,10 +128,10 @@ def _folder_state(folder: Path) -> list[tuple[str, int, int]]:
 
 def _core_files() -> tuple[Path, Path]:
     """The demo model as the two files that core's loaders list, written again if the shipped model is newer."""
-    from ..trainer import models
+    from ..trainer.models import open_model
 
-    targets = host.output_file("diffusion_models", DEMO_NAME), host.output_file("vae", DEMO_NAME)
+    targets = models.output_file("diffusion_models", DEMO_NAME), models.output_file("vae", DEMO_NAME)
     newest = max(time for _, _, time in _folder_state(DEMO_MODEL))
     if not all(target.is_file() and target.stat().st_mtime_ns >= newest for target in targets):
-        models.open_model(DEMO_MODEL).write_comfy_files(*targets)
+        open_model(DEMO_MODEL).write_comfy_files(*targets)
     return targets

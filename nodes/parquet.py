@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from comfy_api.latest import io, ui
 
 from ..trainer.data.sources.inspect import state
-from ..trainer.errors import UserError
 from ..trainer.job import DatasetSettings
 from ..trainer.source_settings import ParquetFolder
-from . import host
+from .host import folders, running
+from .host.listener import NodeListener
 from .sockets import DatasetSocket, ModelReference, ModelSocket
 from .sources import CATEGORY
+from .validation import verdict
 
 if TYPE_CHECKING:
     from ..trainer.data.parquet.export import ExportKind
@@ -49,29 +50,25 @@ class SaveParquet(io.ComfyNode):
         )  # fmt: skip
 
     @classmethod
-    def validate_inputs(cls, folder: str = "") -> bool | str:
+    def validate_inputs(cls, folder: str | None = "") -> bool | str:
         """Marks the node when its folder would leave the output folder."""
         if folder is None:  # linked: known only when it runs
             return True
-        try:
-            host.output_folder(folder)
-        except UserError as error:
-            return str(error)
-        return True
+        return verdict(folders.output_folder, folder)
 
     @classmethod
     def fingerprint_inputs(cls, folder: str = "", **_: Any) -> Any:
         """Changes with the files there, so that deleted ones are written again; a linked place is known only when it runs."""
-        return state(ParquetFolder(folder=str(host.output_folder(folder)))) if folder else float("nan")
+        return state(ParquetFolder(folder=str(folders.output_folder(folder)))) if folder else float("nan")
 
     @classmethod
     def execute(cls, model: ModelReference, dataset: DatasetSettings, folder: str, contents: str = "clips") -> io.NodeOutput:
         """Encodes what is not in the cache and writes the files; the node's text says what of the dataset they do not hold."""
         from ..trainer.parquet_export import save_parquet
 
-        out, listener = host.output_folder(folder), host.NodeListener()
-        with host.computing(listener):
-            files = save_parquet(model.settings, dataset, out, host.places(), host.compute(), CONTENTS[contents], listener)
+        out, listener = folders.output_folder(folder), NodeListener()
+        with running.computing(listener):
+            files = save_parquet(model.settings, dataset, out, folders.places(), running.compute_settings(), CONTENTS[contents], listener)
         text = "\n".join([f"files written: {len(files)}", *listener.notices])
         listener.conclude(text)
         return io.NodeOutput(str(out), ui=ui.PreviewText(text))

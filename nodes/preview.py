@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
@@ -11,7 +10,9 @@ from ..trainer.events import EventLog
 from ..trainer.job import CaptionSettings, DatasetSettings, ScheduleSettings
 from ..trainer.packages import require
 from ..trainer.preview_settings import PreviewSettings
-from . import host, previews, schema
+from . import previews, schema
+from .host import folders, running
+from .host.listener import NodeListener
 from .sockets import DatasetSocket, ModelReference, ModelSocket
 from .sources import CATEGORY
 
@@ -58,12 +59,12 @@ class DatasetPreview(io.ComfyNode):
         from ..trainer.data.preview import preview_dataset
         from ..trainer.models import open_model
 
-        captions = schema.build(CaptionSettings, {name: values[TRIGGER + name] for name in ("prefix",) if TRIGGER + name in values})
-        seed, places = schema.build(ScheduleSettings, values).seed, host.places()
+        captions = schema.build(CaptionSettings, values, TRIGGER)
+        seed, places = schema.build(ScheduleSettings, values).seed, folders.places()
         places.check()
         family = open_model(model.folder, model.settings.family)
-        log, shown = EventLog(host.NodeListener()), schema.build(PreviewSettings, values)
-        with host.cancelling():
+        log, shown = EventLog(NodeListener()), schema.build(PreviewSettings, values)
+        with running.cancelling():
             found = preview_dataset(
                 dataset, captions, family, places.cache, log, shown, seed=seed, may_download=places.downloads is not None
             )  # fmt: skip
@@ -86,7 +87,7 @@ def _card(clip: ShownClip) -> dict[str, Any]:
 
     count, (height, width) = len(clip.frames), clip.frames.shape[1:3]
     return {
-        "id": "", "name": clip.record.name, "strip": host.save_temp_pixels(strip(clip.frames)).name,
+        "id": "", "name": clip.record.name, "strip": folders.save_temp_pixels(strip(clip.frames)).name,
         "frames": count, "places": [place + 1 for place in clip.places], "height": height, "width": width,
         "facts": facts(clip), "about": str(clip.report), "text": " ".join(clip.record.captions[:1]) if clip.record.origin == "file" else "",
         "texts": list(clip.texts), "locked": _locked(clip),
@@ -95,10 +96,10 @@ def _card(clip: ShownClip) -> dict[str, Any]:
 
 def _locked(clip: ShownClip) -> str:
     """Why the caption cannot be edited here; empty if it can."""
-    sidecar: Path | None = clip.record.sidecar
+    sidecar = clip.record.sidecar
     if sidecar is None:
         return "This caption comes from a list, a table or an archive: edit it there."
-    if not host.is_ours(sidecar):
+    if not folders.is_ours(sidecar):
         return "Captions can be edited here for clips inside ComfyUI's input or output folder."
     return ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 MOST_KEPT = 200  # previews
 LONGEST = 10_000  # characters of a caption
-
 
 _writing = Lock()  # between looking at a caption file and replacing it
 
@@ -64,7 +63,7 @@ class Editable:
 @dataclass
 class _Kept:
     shown: dict[str, Any]
-    clips: list[Editable] = field(default_factory=list)
+    clips: list[Editable]
 
 
 _previews: OrderedDict[str, _Kept] = OrderedDict()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import TypeVar
 
 from ..trainer.errors import Problem, UserError
 from ..trainer.job import Bucket, SamplePrompt
 
+T = TypeVar("T")
 SYNTAX = "prompt | negative | frames x height x width | seed"
 
 
@@ -16,32 +18,13 @@ def parse_prompts(text: str, image: str = "") -> list[SamplePrompt]:
 
     Empty lines and lines beginning with # are skipped. Raises UserError naming every line that cannot be read.
     """
-    prompts, problems = [], []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        try:
-            prompts.append(_parse_prompt(line, f"prompts, line {number}", image))
-        except UserError as error:
-            problems += error.problems
-    if problems:
-        raise UserError(problems)
-    return prompts
+    lines = [(number, line) for number, line in _written(text) if not line.startswith("#")]
+    return _each(lines, "prompts", lambda line, where: _parse_prompt(line, where, image))
 
 
 def parse_buckets(text: str) -> list[Bucket]:
     """One clip size per line, such as 49x480x832; raises UserError naming every line that cannot be read."""
-    buckets, problems = [], []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            buckets.append(Bucket.parse(line.strip(), f"sizes, line {number}"))
-        except UserError as error:
-            problems += error.problems
-    if problems:
-        raise UserError(problems)
-    return buckets
+    return _each(_written(text), "sizes", Bucket.parse)
 
 
 def parse_list(text: str) -> list[str]:
@@ -49,13 +32,22 @@ def parse_list(text: str) -> list[str]:
     return [part.strip() for part in re.split(r"[,;\n]", text) if part.strip()]
 
 
-def complaint(parse: Callable[[str], object], text: str | None) -> bool | str:
-    """What ComfyUI marks a node with: True if `text` can be parsed or is not known yet, else all that is wrong."""
-    try:
-        parse(text or "")
-    except UserError as error:
-        return str(error)
-    return True
+def _written(text: str) -> list[tuple[int, str]]:
+    """Lines that are not empty, stripped, each after its number, from 1."""
+    return [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+
+
+def _each(lines: list[tuple[int, str]], name: str, parse: Callable[[str, str], T]) -> list[T]:
+    """What `parse` makes of each line and its place, such as "sizes, line 2"; raises UserError with the problems of all lines."""
+    parsed, problems = list[T](), list[Problem]()
+    for number, line in lines:
+        try:
+            parsed.append(parse(line, f"{name}, line {number}"))
+        except UserError as error:
+            problems += error.problems
+    if problems:
+        raise UserError(problems)
+    return parsed
 
 
 def _parse_prompt(line: str, where: str, image: str) -> SamplePrompt:

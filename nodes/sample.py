@@ -8,7 +8,8 @@ from typing import Any
 from comfy_api.latest import InputImpl, Types, io
 
 from ..trainer.packages import require
-from . import host
+from .host import running
+from .host.listener import NodeListener
 from .sockets import LoRASocket, ModelReference, ModelSocket, TrainedLoRA
 
 CATEGORY = "Video Trainer/5 Use"
@@ -70,9 +71,9 @@ class SampleVideo(io.ComfyNode):
         spec = open_model(model.folder).spec
         own = dict(zip(("frames", "height", "width"), spec.default_bucket, strict=True))
         request = SampleRequest(**{**values, **{name: values.get(name) or size for name, size in own.items()}})
-        listener = host.NodeListener()
-        with host.computing(listener):
-            frames = VideoSampler(model.folder, host.compute(), lora.file if lora else None, strength, listener)(request)
+        listener = NodeListener()
+        with running.computing(listener):
+            frames = VideoSampler(model.folder, running.compute_settings(), lora.file if lora else None, strength, listener)(request)
         components = Types.VideoComponents(images=frames.float() / 255, frame_rate=Fraction(spec.fps).limit_denominator(1001))
         return io.NodeOutput(InputImpl.VideoFromComponents(components))
 
@@ -102,6 +103,6 @@ class EncodePrompt(io.ComfyNode):
         require()
         from ..trainer.sampling import encode_prompt
 
-        with host.computing(host.NodeListener()):
-            embedding = encode_prompt(model.folder, text, host.compute())
+        with running.computing(NodeListener()):
+            embedding = encode_prompt(model.folder, text, running.compute_settings())
         return io.NodeOutput([[embedding, {}]])

@@ -45,10 +45,10 @@ def values(part: type[Settings], given: Mapping[str, Any], prefix: str = "") -> 
     return {name: given[prefix + name] for name in part.model_fields if prefix + name in given}
 
 
-def build(part: type[Settings], given: Mapping[str, Any]) -> Any:
+def build(part: type[Settings], given: Mapping[str, Any], prefix: str = "") -> Any:
     """A checked `part` from a node's values; raises UserError listing every problem."""
     try:
-        return part.model_validate(values(part, given))
+        return part.model_validate(values(part, given, prefix))
     except ValidationError as error:
         raise from_validation(error, list(part.model_fields)) from None
 

@@ -22,7 +22,8 @@ from ..trainer.source_settings import (
     VideoList,
     WebDataset,
 )
-from . import host, schema
+from . import schema
+from .host import folders
 from .sockets import DatasetSocket
 
 CATEGORY = "Video Trainer/2 Dataset"
@@ -41,7 +42,7 @@ def _append_input() -> io.Input:
 
 def placed(source: S) -> S:
     """The source with a place inside ComfyUI's input folder made absolute; a hub id stays as it is."""
-    place = host.input_path(source.location)
+    place = folders.input_path(source.location)
     hub_id = isinstance(source, HubDataset) and not place.exists()
     return source if hub_id or not source.location.strip() else source.at(str(place))
 
@@ -78,7 +79,7 @@ class SourceNode(io.ComfyNode):
         if any(values[name] is None for name in schema.values(cls.SETTINGS, values)):  # linked: known only when it runs
             return True
         try:
-            found = complaint(cls._source(values), host.places().cache, host.downloads_allowed())
+            found = complaint(cls._source(values), folders.places().cache, folders.downloads_allowed())
         except UserError as error:
             return str(error)
         return f"{cls.SETTINGS.model_fields[cls.SETTINGS.LOCATION].title}: {found}" if found else True
@@ -197,15 +198,16 @@ class DemoClips(io.ComfyNode):
     @classmethod
     def fingerprint_inputs(cls, **_: Any) -> Any:
         """Changes with the files in the folder."""
-        return state(VideoFolder(folder=str(host.input_path(DEMO_FOLDER))))
+        return state(VideoFolder(folder=str(folders.input_path(DEMO_FOLDER))))
 
     @classmethod
     def execute(cls, dataset: DatasetSettings | None = None) -> io.NodeOutput:
         """Writes the clips unless they are there."""
         require()
-        source = VideoFolder(folder=str(host.input_path(DEMO_FOLDER)))
-        if complaint(source, host.places().cache, False):
+        folder = folders.input_path(DEMO_FOLDER)
+        source = VideoFolder(folder=str(folder))
+        if complaint(source, folders.places().cache, False):
             from ..trainer.demo.clips import write_demo_clips
 
-            write_demo_clips(host.input_path(DEMO_FOLDER))
+            write_demo_clips(folder)
         return io.NodeOutput((dataset or DatasetSettings()).with_source(source))

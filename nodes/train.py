@@ -22,7 +22,9 @@ from ..trainer.job import (
     TrainingJob,
 )
 from ..trainer.packages import require
-from . import host, schema
+from . import schema
+from .host import folders, models, running
+from .host.listener import RunListener, stopped_runs
 from .sockets import AdapterSocket, DatasetSocket, LoRASocket, ModelReference, ModelSocket, OptimizerSocket, SamplesSocket, TrainedLoRA
 
 CATEGORY = "Video Trainer/4 Train"
@@ -91,7 +93,7 @@ class TrainVideoModel(io.ComfyNode):
     @classmethod
     def fingerprint_inputs(cls, if_exists: str = "", **_: Any) -> Any:
         """A run that was stopped is taken up again; "start new" trains each time."""
-        return float("nan") if if_exists == "start new" else host.stopped_runs()
+        return float("nan") if if_exists == "start new" else stopped_runs()
 
     @classmethod
     def execute(
@@ -111,14 +113,14 @@ class TrainVideoModel(io.ComfyNode):
         linked = {"adapter": adapter, "optimizer": optimizer, "samples": samples}
         given = {name: part for name, part in linked.items() if part is not None}
         job = TrainingJob.parse({"model": model.settings, "dataset": dataset, **parts, **given})
-        job = job.model_copy(update={"compute": host.compute(job.compute)})
-        listener = host.RunListener(cls.hidden.prompt, cls.hidden.extra_pnginfo)
-        with host.computing(listener):
-            result = run(job, host.places(), listener)
+        job = job.model_copy(update={"compute": running.compute_settings(job.compute)})
+        listener = RunListener(cls.hidden.prompt, cls.hidden.extra_pnginfo)
+        with running.computing(listener):
+            result = run(job, folders.places(), listener)
         video = InputImpl.VideoFromFile(str(result.samples[-1])) if result.samples else ExecutionBlocker(None)
         return io.NodeOutput(
             TrainedLoRA(model, result.lora, result.run_id),
-            host.load_lora(result.lora),
+            models.load_lora(result.lora),
             {"loss": result.losses},
             video,
             str(result.folder),

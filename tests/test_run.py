@@ -9,6 +9,7 @@ import pytest
 
 from tests.tiny_wan import write_tiny_wan
 from trainer.adapters.file import load_lora
+from trainer.data import content
 from trainer.data.pruning import prune
 from trainer.errors import Interrupted, UserError
 from trainer.events import Silent, read_events
@@ -136,6 +137,18 @@ def test_a_run_in_training_elsewhere_keeps_its_log(model, clips, tmp_path):
     with folder.only_here(), pytest.raises(UserError, match="another process"):
         run(settings(model, clips, 4), places)
     assert folder.events.read_bytes() == before
+
+
+def test_a_run_remembers_the_hashes_of_all_files_it_read(model, clips, tmp_path, monkeypatch):
+    """Sample prompts are encoded last: what is known of the transformer by then must stay."""
+    monkeypatch.setattr(content, "_RACY_NS", -1)  # files written just now count as settled
+    places, other = Places.under(tmp_path / "out"), shutil.copytree(model, tmp_path / "other")
+    prompts = [{"prompt": text} for text in ("one", "two", "three", "four", "five", "six")]
+    run(settings(model, clips, 1, samples={"every": 0, "prompts": prompts[:3]}), places)
+    run(settings(other, clips, 1, samples={"every": 0, "prompts": prompts}, output={"name": "other"}), places)
+    index = content.ContentIndex(places.cache / "index.json")
+    files = [file for file in other.rglob("*.safetensors") if file.parent.name in ("transformer", "text_encoder", "vae")]
+    assert len(files) >= 3 and all(index.is_known(file, content.file_digest(file)) for file in files)
 
 
 def test_a_hub_model_is_found_under_its_own_name_in_the_model_folders(model, tmp_path):

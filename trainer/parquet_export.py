@@ -24,6 +24,7 @@ def save_parquet(
     """
     from .components import Components
     from .compute import Compute
+    from .data.cache import TensorCache
     from .data.cache_use import working_from
     from .data.opening import open_dataset
     from .data.parquet.export import export_dataset
@@ -42,7 +43,7 @@ def save_parquet(
     try:
         with working_from(places.cache):
             allowed = places.downloads is not None
-            data = open_dataset(dataset, CaptionSettings(), family, places.cache, components, log, may_download=allowed)
+            data = open_dataset(dataset, CaptionSettings(), family, TensorCache(places.cache), components, log, may_download=allowed)
             return export_dataset(data, out, log, kind)
     finally:
         components.drop_all()

@@ -79,7 +79,8 @@ def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> R
 def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
     from .components import Components
     from .compute import Compute
-    from .data.content import ContentIndex, component_identity, key_of
+    from .data.cache import TensorCache
+    from .data.content import component_identity, key_of
     from .data.opening import open_dataset
     from .models import open_model
     from .runfolder import open_run
@@ -90,15 +91,15 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
     family = open_model(find_model(job.model.source, places.models, places.downloads), job.model.family)
     check_against_model(job, family, fresh=not (places.runs / job.output.name).exists())
     components = Components(family, Compute(job.compute), log, job.memory)
+    store = TensorCache(places.cache)
     try:
         dataset = open_dataset(
-            job.dataset, job.captions, family, places.cache, components, log,
+            job.dataset, job.captions, family, store, components, log,
             seed=job.schedule.seed, may_download=places.downloads is not None,
         )  # fmt: skip
         log.emit(events.Phase("prepare", "Identifying the model"))
-        index = ContentIndex(places.cache / "index.json")
-        weights = component_identity(index, family.folder, ["transformer"], log.check)
-        index.save()
+        weights = component_identity(store.index, family.folder, ["transformer"], log.check)
+        store.index.save()
         folder, reason = open_run(job, key_of(dataset=dataset.fingerprint, model=weights), places.runs, places.loras)
         with folder.only_here():  # the log is its trainer's alone
             log.bind(folder.events, folder.id)

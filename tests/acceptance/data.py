@@ -246,6 +246,7 @@ def _busy(folder: Path, threads: int) -> float:
     from tests.data.synthetic import Watcher, watched
     from trainer.components import Components
     from trainer.compute import Compute
+    from trainer.data.cache import TensorCache
     from trainer.data.prepare import prepare_dataset
     from trainer.job import Bucket, CaptionSettings, ComputeSettings, DatasetSettings, VideoFolder
     from trainer.models import open_model
@@ -269,7 +270,7 @@ def _busy(folder: Path, threads: int) -> float:
     settings = DatasetSettings(
         sources=[VideoFolder(folder=str(folder / "clips"))], buckets=[Bucket(frames=25, height=480, width=832)], dataloader_threads=threads
     )
-    prepare_dataset(settings, CaptionSettings(), family, folder / f"cache {threads}", components, log)
+    prepare_dataset(settings, CaptionSettings(), family, TensorCache(folder / f"cache {threads}"), components, log)
     return sum(end - start for start, end in spans[1:]) / (spans[-1][1] - spans[1][0])  # the first warms the card up
 
 

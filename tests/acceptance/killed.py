@@ -41,6 +41,7 @@ def prepare(folder: Path, cache: Path, journal: Path) -> None:
     from tests.data.synthetic import Watcher, watched
     from trainer.components import Components
     from trainer.compute import Compute
+    from trainer.data.cache import TensorCache
     from trainer.data.prepare import prepare_dataset
     from trainer.job import Bucket, CaptionSettings, ComputeSettings, DatasetSettings, VideoFolder
     from trainer.models import open_model
@@ -60,7 +61,7 @@ def prepare(folder: Path, cache: Path, journal: Path) -> None:
     settings = DatasetSettings(
         sources=[VideoFolder(folder=str(folder / "clips"))], buckets=[Bucket(frames=9, height=96, width=128)], dataloader_threads=THREADS
     )
-    prepare_dataset(settings, CaptionSettings(), family, cache, components, log)
+    prepare_dataset(settings, CaptionSettings(), family, TensorCache(cache), components, log)
 
 
 def forked(work: Callable[[], None]) -> int:

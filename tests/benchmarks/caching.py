@@ -44,6 +44,7 @@ def prepared(folder: Path, cache: Path, size: tuple[int, int, int], rate: float,
     from tests.data.synthetic import Watcher, watched
     from trainer.components import Components
     from trainer.compute import Compute
+    from trainer.data.cache import TensorCache
     from trainer.data.prepare import prepare_dataset
     from trainer.demo.model import FOLDER
     from trainer.job import Bucket, CaptionSettings, ComputeSettings, DatasetSettings, VideoFolder
@@ -57,7 +58,7 @@ def prepared(folder: Path, cache: Path, size: tuple[int, int, int], rate: float,
     )  # fmt: skip
     components = Components(family, Compute(ComputeSettings(device="cpu")), log)
     start = time.perf_counter()
-    dataset = prepare_dataset(settings, CaptionSettings(), family, cache, components, log)
+    dataset = prepare_dataset(settings, CaptionSettings(), family, TensorCache(cache), components, log)
     taken = time.perf_counter() - start
     assert len(dataset.items) == len(list(folder.glob("*/*.mp4")) or list(folder.glob("*.mp4")))
     return taken
@@ -140,7 +141,6 @@ def scanning(count: int = FILES) -> list[Figure]:
     """A folder planned for the first time, then unchanged, as its notices and its report need it."""
     from tests.data.synthetic import Watcher, watched
     from trainer.data.cache import TensorCache
-    from trainer.data.content import ContentIndex
     from trainer.data.planning import plan_dataset
     from trainer.demo.model import FOLDER
     from trainer.job import CaptionSettings, DatasetSettings, VideoFolder
@@ -152,7 +152,7 @@ def scanning(count: int = FILES) -> list[Figure]:
         time.sleep(3)  # files of the last two seconds are not trusted to stay as they are
         for _ in range(2):
             start = time.perf_counter()
-            store = TensorCache(Path(place) / "cache", ContentIndex(Path(place) / "cache/index.json"))
+            store = TensorCache(Path(place) / "cache")
             settings = DatasetSettings(sources=[VideoFolder(folder=f"{place}/clips")])
             plan = plan_dataset(settings, CaptionSettings(), spec, store, watched(Watcher()))
             store.index.save()

@@ -14,6 +14,7 @@ from tests.data.synthetic import Watcher, watched, write_clip
 from tests.tiny_wan import write_tiny_wan
 from trainer.components import Components
 from trainer.compute import Compute
+from trainer.data.cache import TensorCache
 from trainer.data.prepare import prepare_dataset
 from trainer.job import Bucket, CaptionSettings, ComputeSettings, DatasetSettings, VideoFolder
 from trainer.models import open_model
@@ -53,7 +54,7 @@ class Counted:
         components = Components(family, Compute(ComputeSettings(device="cpu")), log)
         settings = DatasetSettings(sources=[VideoFolder(folder=str(self.clips))], buckets=SIZES)
         settings = settings if self.fps is None else settings.model_copy(update={"fps": self.fps})
-        self.dataset = prepare_dataset(settings, CaptionSettings(), family, self.cache, components, log)
+        self.dataset = prepare_dataset(settings, CaptionSettings(), family, TensorCache(self.cache), components, log)
         return calls["encode_video"], calls["encode_text"]
 
 

@@ -12,6 +12,7 @@ from tests.data.footage import encode
 from tests.data.synthetic import FakeEncoders, FakeFamily, Watcher, grey, index_of, watched, write_clip
 from tests.data.test_prepare import Setup
 from trainer.data import clips
+from trainer.data.cache import TensorCache
 from trainer.data.prepare import prepare_dataset
 from trainer.data.sampler import Sampler
 from trainer.errors import Interrupted, UserError
@@ -242,7 +243,7 @@ def test_still_images_are_trained_beside_windows(setup: Setup) -> None:
     setup.clip("a.mp4", 9)
     cv2.imwrite(str(setup.clips / "still.png"), grey(3))
     settings = DatasetSettings(sources=[VideoFolder(folder=str(setup.clips), images=True)], windows=WindowSettings(size=5, stride=2))
-    fake = FakeFamily(setup.model), setup.cache, FakeEncoders(), watched(setup.watcher)
+    fake = FakeFamily(setup.model), TensorCache(setup.cache), FakeEncoders(), watched(setup.watcher)
     dataset = prepare_dataset(settings, CaptionSettings(), *fake)
     assert [(item.name, str(item.size), item.windows) for item in dataset.items] == [("a.mp4", "5x48x64", 3), ("still.png", "1x48x64", 1)]
     plans = [Sampler(dataset, 2, 1, 0).plan(step) for step in (1, 2)]

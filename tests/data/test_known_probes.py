@@ -11,6 +11,7 @@ from PIL import Image
 
 from tests.data.synthetic import turn_by_display_matrix, write_clip
 from trainer.data import known_probes
+from trainer.data.cache import TensorCache
 from trainer.data.content import file_digest
 from trainer.data.known_probes import KnownProbes
 from trainer.data.probe import probe
@@ -38,24 +39,24 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_a_kept_probe_is_the_one_made_anew(clips: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = KnownProbes(tmp_path / "probes.json")
+    first = KnownProbes(TensorCache(tmp_path))
     made = {path.name: first(path, file_digest(path)) for path in clips}
     assert made == {path.name: probe(path) for path in clips}
     first.save()
     monkeypatch.setattr(known_probes, "probe", lambda path: pytest.fail(f"{path} was opened again"))
-    again = KnownProbes(tmp_path / "probes.json")
+    again = KnownProbes(TensorCache(tmp_path))
     assert {path.name: again(path, file_digest(path)) for path in clips} == made
 
 
 def test_other_bytes_and_another_extension_are_probed(clips: list[Path], tmp_path: Path) -> None:
-    known = KnownProbes(tmp_path / "probes.json")
+    known = KnownProbes(TensorCache(tmp_path))
     known(clips[0], "a")
     assert known(clips[2], "b") == probe(clips[2])
     assert known(clips[7], "a") == probe(clips[7])  # a PNG of the same hash name
 
 
 def test_what_cannot_be_read_is_tried_again(tmp_path: Path) -> None:
-    known, bad = KnownProbes(tmp_path / "probes.json"), tmp_path / "bad.mp4"
+    known, bad = KnownProbes(TensorCache(tmp_path)), tmp_path / "bad.mp4"
     bad.write_bytes(b"no clip")
     for _ in range(2):
         with pytest.raises(UnusableClip):
@@ -66,7 +67,7 @@ def test_what_cannot_be_read_is_tried_again(tmp_path: Path) -> None:
 def test_a_damaged_or_older_file_is_remade(clips: list[Path], tmp_path: Path, damage: str) -> None:
     file = tmp_path / "probes.json"
     file.write_text(json.dumps({"format": 1, "probes": {"a.mp4": {"ticks": {}}}}) if damage == "entry" else damage, encoding="utf-8")
-    known = KnownProbes(file)
+    known = KnownProbes(TensorCache(tmp_path))
     assert known(clips[0], "a") == probe(clips[0])
     known.save()
     assert "a.mp4" in json.loads(file.read_text(encoding="utf-8"))["probes"]

@@ -14,6 +14,7 @@ from tests.data.test_parquet import read_all, write_rows
 from tests.tiny_wan import write_tiny_wan
 from trainer.components import Components
 from trainer.compute import Compute
+from trainer.data.cache import TensorCache
 from trainer.data.opening import open_dataset
 from trainer.data.parquet.export import export_dataset
 from trainer.data.parquet.opening import open_parquet
@@ -77,13 +78,13 @@ class Opens:
 
     def clips(self, folder, **settings):
         dataset = DatasetSettings(sources=[{"kind": "folder", "folder": str(folder)}], buckets=[SIZE], **settings)
-        return prepare_dataset(dataset, CaptionSettings(), self.family, self.cache, self.components(), EventLog(Silent()))
+        return prepare_dataset(dataset, CaptionSettings(), self.family, TensorCache(self.cache), self.components(), EventLog(Silent()))
 
     def parquet(self, folder, text_encoder=True, listener=None, captions=None, **settings):
         self.heard = listener or Hears()
         source = ParquetFolder(**{"folder": str(folder), "encoder": str(self.family.folder), **settings})
         encoders = self.components() if text_encoder else None
-        return open_parquet(source, self.family, self.cache, encoders, EventLog(self.heard), captions=captions)
+        return open_parquet(source, self.family, TensorCache(self.cache), encoders, EventLog(self.heard), captions=captions)
 
 
 @pytest.fixture
@@ -185,8 +186,8 @@ def test_a_run_from_clips_and_parquet_trains_on_both(model, clips, opens, tmp_pa
     result = run(mixed, Places.under(tmp_path / "mixed"))
     (report,) = result.folder.glob("dataset.txt")
     assert "2 clips kept" in report.read_text() and "is not used" not in report.read_text()
-    heard = EventLog(Silent())
-    data = open_dataset(mixed.dataset, mixed.captions, opens.family, opens.cache, opens.components(), heard)
+    log = EventLog(Silent())
+    data = open_dataset(mixed.dataset, mixed.captions, opens.family, TensorCache(opens.cache), opens.components(), log)
     assert [(item.name, item.repeats, item.weight) for item in data.items] == [("clip1.mp4", 1, 1), ("clip0.mp4", 2, 3)]
     whole = opens.clips(clips)
     for item, same in zip(data.items, reversed(whole.items), strict=True):
@@ -196,7 +197,8 @@ def test_a_run_from_clips_and_parquet_trains_on_both(model, clips, opens, tmp_pa
     assert data.text("a prompt")["text"].shape[1] == 16 and data.sample_size == whole.sample_size
     with pytest.raises(KeyError):
         data.text("a text that was not added")
-    alone = open_dataset(job(model, folder(second)).dataset, mixed.captions, opens.family, opens.cache, opens.components(), heard)
+    rest = job(model, folder(second)).dataset
+    alone = open_dataset(rest, mixed.captions, opens.family, TensorCache(opens.cache), opens.components(), log)
     assert len({data.fingerprint, alone.fingerprint, whole.fingerprint}) == 3
 
 

@@ -12,6 +12,7 @@ import torch
 
 from tests.data.footage import encode
 from tests.data.synthetic import FakeEncoders, FakeFamily, Watcher, grey, index_of, watched, write_clip, write_model, write_tagged
+from trainer.data.cache import TensorCache
 from trainer.data.dataset import Dataset
 from trainer.data.prepare import prepare_dataset
 from trainer.errors import Interrupted, UserError
@@ -42,7 +43,8 @@ class Setup:
         self.watcher.notices.clear()
         settings = DatasetSettings(sources=[VideoFolder(folder=str(self.clips))], **self.settings)
         captions = CaptionSettings(**self.captions)
-        return prepare_dataset(settings, captions, self.family, self.cache, self.encoders, watched(self.watcher), seed=self.seed)
+        store = TensorCache(self.cache)
+        return prepare_dataset(settings, captions, self.family, store, self.encoders, watched(self.watcher), seed=self.seed)
 
     @property
     def work(self) -> tuple[int, int]:
@@ -276,8 +278,9 @@ def test_folder_of_pictures_says_what_it_saw(setup: Setup) -> None:
 
 
 def test_no_folder_is_an_error(setup: Setup) -> None:
+    fake = FakeFamily(setup.model), TensorCache(setup.cache), FakeEncoders(), watched(setup.watcher)
     with pytest.raises(UserError, match=r"dataset\.sources"):
-        prepare_dataset(DatasetSettings(), CaptionSettings(), FakeFamily(setup.model), setup.cache, FakeEncoders(), watched(Watcher()))
+        prepare_dataset(DatasetSettings(), CaptionSettings(), *fake)
 
 
 def test_without_buckets_a_short_clip_takes_its_own_length(setup: Setup) -> None:
@@ -409,7 +412,7 @@ def test_clips_that_a_list_names_wrongly_are_skipped_with_list_and_line(setup: S
     setup.clip("good.mp4", caption=None)
     (setup.clips / "videos.txt").write_text("gone.mp4\ngood.mp4\n", encoding="utf-8")
     settings = DatasetSettings(sources=[VideoList(folder=str(setup.clips), weight=2.0)])
-    fake = FakeFamily(setup.model), setup.cache, FakeEncoders(), watched(setup.watcher)
+    fake = FakeFamily(setup.model), TensorCache(setup.cache), FakeEncoders(), watched(setup.watcher)
     dataset = prepare_dataset(settings, CaptionSettings(), *fake)
     assert [(item.name, item.weight) for item in dataset.items] == [("good.mp4", 2.0)]
     assert [(clip.name, clip.skipped) for clip in dataset.report.skipped] == [

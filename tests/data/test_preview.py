@@ -13,6 +13,7 @@ import torch
 
 from tests.data.synthetic import FakeEncoders, FakeFamily, Watcher, watched, write_clip, write_model
 from trainer.data import preview as module
+from trainer.data.cache import TensorCache
 from trainer.data.contact_sheet import LONGEST_SIDE, contact_sheet, facts, strip
 from trainer.data.prepare import prepare_dataset
 from trainer.data.preview import Preview, preview_dataset
@@ -70,7 +71,8 @@ def test_frames_texts_and_report_are_those_of_training(clips: Path, tmp_path: Pa
     seen = show(clips, seed=5, **settings)
     family = family_beside(clips)
     captions = CaptionSettings(prefix="zorp", remove_openings=True)
-    trained = prepare_dataset(dataset(clips, **settings), captions, family, tmp_path / "other", FakeEncoders(), watched(Watcher()), seed=5)
+    other = TensorCache(tmp_path / "other")
+    trained = prepare_dataset(dataset(clips, **settings), captions, family, other, FakeEncoders(), watched(Watcher()), seed=5)
     assert [clip.texts for clip in seen.clips] == [item.captions for item in trained.items] and seen.clips
     assert seen.clips[0].texts == ("zorp Thing 0",)
     encoded = [example.numpy() for example in family.encoded]

@@ -10,6 +10,7 @@ import pytest
 
 from tests.data.footage import scene
 from tests.data.synthetic import FakeEncoders, FakeFamily, Watcher, watched, write_clip, write_model
+from trainer.data.cache import TensorCache
 from trainer.data.dataset import Dataset
 from trainer.data.prepare import prepare_dataset
 from trainer.data.report import CaptionStatistics
@@ -87,7 +88,8 @@ def dataset(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         sources=[VideoFolder(folder=str(folder), images=True)],
         buckets=[Bucket(frames=9, height=48, width=64), Bucket(frames=9, height=64, width=48)],
     )
-    made = prepare_dataset(settings, CaptionSettings(), FakeFamily(root / "model"), root / "cache", FakeEncoders(), watched(Watcher()))
+    fake = FakeFamily(root / "model"), TensorCache(root / "cache"), FakeEncoders(), watched(Watcher())
+    made = prepare_dataset(settings, CaptionSettings(), *fake)
     made.report.describe(Sampler(made, 4, 1, 0))
     return made
 

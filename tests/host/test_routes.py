@@ -26,10 +26,7 @@ def run(server: ComfyServer) -> str:
     """A run folder as it may lie there from an earlier session."""
     folder = server.folder / "output/video_trainer/old run"
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(
-        json.dumps({"id": "old run-0a1b2c3d", "name": "old run", "version": "0", "dataset": ""}), encoding="utf-8"
-    )
-    (folder / "events.jsonl").write_bytes(b"\n".join(LINES) + b"\n")
+    write_run(folder, "old run-0a1b2c3d")
     return "old run-0a1b2c3d"
 
 
@@ -54,10 +51,7 @@ def test_unknown_runs_are_not_found(server: ComfyServer, run: str, name: str) ->
 def test_nothing_outside_the_run_folders_is_read(server: ComfyServer, run: str) -> None:
     outside = server.folder / "output/secret"
     outside.mkdir()
-    (outside / "run.json").write_text(
-        json.dumps({"id": "../secret-0a1b2c3d", "name": "secret", "version": "0", "dataset": ""}), encoding="utf-8"
-    )
-    (outside / "events.jsonl").write_bytes(LINES[0] + b"\n")
+    write_run(outside, "../secret-0a1b2c3d")
     assert server.get(f"/video_trainer/runs/{quote('../secret-0a1b2c3d', safe='')}/events")[0] == 404
 
 

@@ -19,10 +19,13 @@ CACHE_FORMAT = 2  # raised whenever the files' layout or what is in a key change
 
 
 class TensorCache:
-    """Named tensors by key under one folder; damaged files count as absent."""
+    """Named tensors by key under one folder, and the `index` of file contents kept there; damaged files count as absent.
 
-    def __init__(self, folder: Path, index: ContentIndex) -> None:
-        self.folder, self.index, self.used = folder, index, UseMarks(folder)
+    A run opens one for all its parts: of two, the last to save its index would undo what the other remembered.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.index, self.used = folder, ContentIndex(folder / "index.json"), UseMarks(folder)
 
     def path(self, kind: str, key: str) -> Path:
         """Where an entry lies."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import remove_leftovers, write_bytes
+from .cache import TensorCache
 from .colour import Colour
 from .probe import PROBE_FORMAT, Probe, probe
 
@@ -19,11 +20,11 @@ from .probe import PROBE_FORMAT, Probe, probe
 class KnownProbes:
     """Probes by content and extension, kept as JSON; remade if unreadable or of another format. It only saves time."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, cache: TensorCache) -> None:
+        self.path = cache.folder / "probes.json"
         self._known: dict[str, dict[str, Any]] = {}
         with suppress(OSError, ValueError):
-            known = json.loads(path.read_text(encoding="utf-8"))
+            known = json.loads(self.path.read_text(encoding="utf-8"))
             if isinstance(known, dict) and known.get("format") == PROBE_FORMAT and isinstance(known.get("probes"), dict):
                 self._known = known["probes"]
         self._changed = False

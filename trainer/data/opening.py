@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import Problem, UserError
@@ -17,6 +16,7 @@ from .prepare import prepare_dataset
 
 if TYPE_CHECKING:
     from ..models.base import ModelFamily
+    from .cache import TensorCache
     from .encoders import Encoders
 
 
@@ -24,14 +24,14 @@ def open_dataset(
     dataset: DatasetSettings,
     captions: CaptionSettings,
     family: ModelFamily,
-    cache: Path,
+    store: TensorCache,
     encoders: Encoders,
     log: EventLog,
     *,
     seed: int = 0,
     may_download: bool = False,
 ) -> TrainingData:
-    """Encodes the clips that are not in the cache, and takes Parquet as it is; clips come first.
+    """Encodes the clips that are not in `store`, and takes Parquet as it is; clips come first.
 
     `seed` is that of the captions' variants. Raises UserError if a source cannot be used, Interrupted on cancel.
     """
@@ -40,13 +40,13 @@ def open_dataset(
     for number, source in enumerate(dataset.sources):
         if isinstance(source, ParquetFolder):
             try:
-                parts.append(open_parquet(source, family, cache, encoders, log, captions=captions, where=f"dataset.sources.{number}"))
+                parts.append(open_parquet(source, family, store, encoders, log, captions=captions, where=f"dataset.sources.{number}"))
             except UserError as error:
                 problems += error.problems
     if problems:
         raise UserError(problems)
     if dataset.clip_sources or not dataset.sources:
-        clips = prepare_dataset(dataset, captions, family, cache, encoders, log, seed=seed, may_download=may_download)
+        clips = prepare_dataset(dataset, captions, family, store, encoders, log, seed=seed, may_download=may_download)
         parts.insert(0, clips)
     else:
         for name in changed_settings(dataset, but=("sources",)):

@@ -111,7 +111,7 @@ def _planned(scan: Scan, captions: CaptionSettings, shape: Shaper, store: Tensor
     entries, check = list[Entry](), teller.log.check
     split = shape.settings.scene_cuts == "split"
     cuts_of = SceneCuts(store, shape.settings.scene_threshold) if split else None
-    probe = KnownProbes(store.folder / "probes/clips.json")
+    probe = KnownProbes(store)
     done = teller.log.progress(len(scan.clips), "clips read")
     for number, record in enumerate(scan.clips, 1):
         try:

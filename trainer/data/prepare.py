@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..events import EventLog
@@ -10,7 +9,6 @@ from ..job import Bucket, CaptionSettings, DatasetSettings
 from .cache import TensorCache
 from .captions import training_texts
 from .clips import ClipCache, Entry
-from .content import ContentIndex
 from .dataset import Dataset, Item, commonest_size
 from .plan import Shaper
 from .planning import plan_dataset
@@ -26,18 +24,17 @@ def prepare_dataset(
     dataset: DatasetSettings,
     captions: CaptionSettings,
     family: ModelFamily,
-    cache: Path,
+    store: TensorCache,
     encoders: Encoders,
     log: EventLog,
     *,
     seed: int = 0,
     may_download: bool = False,
 ) -> Dataset:
-    """Scans, plans and encodes what is missing; `seed` is that of all random variants, of captions and of clips.
+    """Scans, plans and encodes what is missing in `store`; `seed` is that of all random variants, of captions and of clips.
 
     Clips that cannot be used are skipped and reported. Raises UserError if none is left, Interrupted on cancel.
     """
-    store = TensorCache(cache, ContentIndex(cache / "index.json"))
     plan = plan_dataset(dataset, captions, family.spec, store, log, seed=seed, may_download=may_download)
     report = plan.teller.report
     clips = ClipCache(family, encoders, store, log, dataset.dataloader_threads) if plan.entries else None

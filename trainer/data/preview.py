@@ -16,7 +16,6 @@ from ..preview_settings import PreviewSettings
 from .cache import TensorCache
 from .captions import training_texts
 from .clips import Entry, examples, look_of, pixels_of, take_known_looks
-from .content import ContentIndex
 from .dataset import Item
 from .planning import plan_dataset
 from .prepare import trained_item
@@ -74,7 +73,7 @@ def preview_dataset(
     """
     if dataset.sources and not dataset.clip_sources:
         raise fail("dataset.sources", "Parquet files hold encoded clips, which have no frames to look at.", "Link a dataset of videos.")
-    store = TensorCache(cache, ContentIndex(cache / "index.json"))
+    store = TensorCache(cache)
     plan = plan_dataset(dataset, captions, family.spec, store, log, seed=seed, may_download=may_download)
     store.save()
     plan.require_clips()

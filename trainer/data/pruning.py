@@ -23,7 +23,6 @@ KINDS = {  # what is told of a kind of files -> their paths below the cache; not
     "clips of archives": rf"unpacked/{_KEY}(\.[^/]*)?",
     "lists of archives": r"unpacked/archives/[0-9a-f]{40}\.json",
     "lists of Parquet files": rf"parquet/{_KEY}\.json",
-    "probes of clips": r"probes/clips\.json",
     "half-written files": r"(clips|texts|scenes|unpacked|parquet)/(\w+/)?\.[0-9a-f]{40}(\.\w+)?\.(?P<process>\d+)\.part",
     "downloaded datasets": r"downloads/.+",
 }

@@ -14,7 +14,6 @@ from ...packages import require
 from ...settings import changed_settings
 from ...source_settings import ParquetFolder
 from ..cache import TensorCache
-from ..content import ContentIndex
 from ..dataset import Item, commonest_size
 from ..report import CaptionStatistics, ClipReport, DatasetReport
 from ..sources.paths import folder_path
@@ -36,14 +35,14 @@ _CURE = "Write these rows anew with the model that is trained, or take the file 
 
 
 def open_parquet(
-    source: ParquetFolder, family: ModelFamily, cache: Path, encoders: Encoders | None, log: EventLog,
+    source: ParquetFolder, family: ModelFamily, store: TensorCache, encoders: Encoders | None, log: EventLog,
     *, captions: CaptionSettings | None = None, where: str = "dataset.sources.0",
 ) -> ParquetDataset:  # fmt: skip
     """The rows of a folder's files (or of one file) that this model can be trained on; the others are reported.
 
     `encoders` encodes the empty caption and prompts; None, or a model folder without text encoder, makes the empty caption
     zeros as FastVideo does. Texts are encoded already: what `captions` would do to them is told as not done. The files are
-    read whole once; `cache` remembers what they hold. Raises UserError, of settings of `where`, if no row can be used,
+    read whole once; `store` remembers what they hold. Raises UserError, of settings of `where`, if no row can be used,
     Interrupted on cancel.
     """
     import torch
@@ -54,7 +53,6 @@ def open_parquet(
     if not family.spec.text_width:
         raise fail(source.folder, "holds one embedding per caption, and this model needs several.", "Train it on the clips themselves.")
     captions = captions or CaptionSettings()
-    store = TensorCache(cache, ContentIndex(cache / "index.json"))
     opening = _Opening(family, store, log, f"{where}.encoder")
     rows = opening.rows(folder_path(source.folder).absolute(), captions.uncaptioned == "skip")
     if doubt := encoder_doubt(source.encoder, family, store.index, log.check, f"{where}.encoder"):
