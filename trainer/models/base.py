@@ -5,8 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from .files import ModelFiles
+from .key_map import KeyMap
 
 if TYPE_CHECKING:
     import torch
@@ -16,21 +20,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FrameRule:
-    """Frame counts a family takes: multiple · n + offset, n >= 0."""
+    """Frame counts a family takes: multiple · n + offset, n >= 0, up to `most` (0 does not limit)."""
 
     multiple: int
     offset: int = 1
+    most: int = 0
 
     def floor(self, frames: int) -> int:
         """The largest allowed count not above `frames`; at least `offset`."""
+        frames = min(frames, self.most or frames)
         return max((frames - self.offset) // self.multiple, 0) * self.multiple + self.offset
 
     def allows(self, frames: int) -> bool:
         """Whether `frames` is allowed as it is."""
-        return frames >= self.offset and (frames - self.offset) % self.multiple == 0
+        return self.offset <= frames <= (self.most or frames) and (frames - self.offset) % self.multiple == 0
 
     def __str__(self) -> str:
-        return f"{self.multiple}n+{self.offset}"
+        if self.most == self.offset:
+            return f"{self.offset} frame" + "s" * (self.offset > 1)
+        return f"{self.multiple}n+{self.offset}" + (f" up to {self.most}" if self.most else "")
+
+
+@dataclass(frozen=True)
+class Expert:
+    """One of a model's transformers: the subfolder that holds it, and the noise levels low < sigma <= high that it serves."""
+
+    name: str  # in file names and settings; empty for an only one
+    part: str = "transformer"
+    low: float = 0.0
+    high: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -49,7 +67,12 @@ class FamilySpec:
     sample_shift: float  # default shift of sampling noise levels
     guidance: float  # default classifier-free guidance
     default_bucket: tuple[int, int, int]  # frames, height, width, where clips do not say otherwise
-    conditions: tuple[str, ...] = ()  # e.g. "first_frame"
+    conditions: tuple[str, ...] = ()  # pictures that it can start from: "first_frame", "last_frame"
+    required: tuple[str, ...] = ()  # those of them that it cannot do without
+    image_encoder: bool = False  # whether a picture is also seen through an encoder of its own
+    text_sees_image: bool = False  # whether a text's embedding depends on the first frame
+    guidance_input: float | None = None  # what a guidance-distilled model is fed in training; its `guidance` is fed in sampling
+    experts: tuple[Expert, ...] = (Expert(""),)  # the first serves the highest noise levels
     adapter_targets: Mapping[str, str] = field(default_factory=dict)  # preset -> regex over module names
     text_width: int = 0  # channels of the text embedding; 0 where a caption has several embeddings
 
@@ -74,29 +97,43 @@ class ModelFamily(ABC):
     """One loaded model: its files, its components and the maths that only this family has.
 
     Conventions, the same for all families: sigma in [0, 1], 1 = noise; x = (1 - sigma)·x0 + sigma·noise;
-    velocity = noise - x0. Text embeddings and latents are dicts of tensors without batch dimension, which the
-    cache stores and `stack` batches.
+    velocity = noise - x0. Text embeddings and encodings of clips are dicts of tensors without batch dimension, which the
+    cache stores and `stack` batches. What a model is told beside noise level and text is `given`: the tensors of
+    `encode_conditions`, and where it applies "guidance" [B] and, in training, "chance" [B] in [0, 1), drawn for each example.
     """
 
     spec: FamilySpec
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, files: ModelFiles) -> None:
+        self.files = files
 
     # files -----------------------------------------------------------------------------------------------------
 
     @classmethod
     @abstractmethod
-    def recognises(cls, folder: Path) -> bool:
-        """Whether the diffusers folder holds a model of this family; reads JSON only."""
+    def recognises(cls, files: ModelFiles) -> bool:
+        """Whether the files are of a model of this family; reads JSON only."""
 
     @abstractmethod
     def check_files(self) -> None:
         """Raises UserError naming any missing or unsuitable file, before anything large is read."""
 
+    @property
     @abstractmethod
-    def load_transformer(self, dtype: torch.dtype) -> ModelMixin:
-        """The transformer on the CPU, in eval mode, without gradients."""
+    def transformer_class(self) -> type[ModelMixin]:
+        """The diffusers class of the transformers."""
+
+    def load_transformer(self, dtype: torch.dtype, part: str = "transformer") -> ModelMixin:
+        """A transformer on the CPU, in eval mode, without gradients."""
+        return self.files.load(part, self.transformer_class, dtype).requires_grad_(False).eval()
+
+    @cached_property
+    def skeleton(self) -> nn.Module:
+        """The transformer without weights, on the meta device: names and shapes, at no cost of memory."""
+        from accelerate import init_empty_weights
+
+        with init_empty_weights():
+            return self.transformer_class.from_config(self.files.config("transformer"))
 
     @property
     def vae_dtype(self) -> torch.dtype:
@@ -113,19 +150,35 @@ class ModelFamily(ABC):
     def load_text_encoder(self, dtype: torch.dtype) -> TextEncoder:
         """Tokenizer and text encoder on the CPU."""
 
+    def load_image_encoder(self, dtype: torch.dtype) -> ImageEncoder:
+        """Processor and image encoder on the CPU, for families whose spec says that they have one."""
+        raise NotImplementedError
+
     # encoders --------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def encode_video(self, vae: Any, frames: Tensor) -> dict[str, Tensor]:
         """Posterior mode of a clip, un-normalised: [F, H, W, 3] uint8 -> {"latents": [C, T, h, w] float32}."""
 
+    def encode_conditions(
+        self, vae: Any, encoder: ImageEncoder | None, pictures: Mapping[str, Tensor], size: tuple[int, int, int]
+    ) -> dict[str, Tensor]:
+        """What the model is given of pictures, cacheable: {"first_frame": [H, W, 3] uint8, …} of the spec's conditions.
+
+        `size` is frames, height and width of the whole clip. A training clip gives its own first and last frame.
+        """
+        return {}
+
     @abstractmethod
     def decode_video(self, vae: Any, latents: Tensor) -> Tensor:
         """Model-space latents [1, C, T, h, w] -> frames [F, H, W, 3] uint8 on the CPU."""
 
     @abstractmethod
-    def encode_text(self, encoder: TextEncoder, text: str) -> dict[str, Tensor]:
-        """Cacheable embeddings of one caption, padding cut off; a single embedding [L, D] is named "text"."""
+    def encode_text(self, encoder: TextEncoder, text: str, image: Tensor | None = None) -> dict[str, Tensor]:
+        """Cacheable embeddings of one caption, padding cut off; a single embedding [L, D] is named "text".
+
+        `image` [H, W, 3] uint8 is the first frame, for families whose text sees it.
+        """
 
     # the step --------------------------------------------------------------------------------------------------
 
@@ -138,33 +191,73 @@ class ModelFamily(ABC):
         """Cached embeddings of B captions -> batched transformer arguments."""
 
     @abstractmethod
-    def denoiser_inputs(self, x: Tensor, sigma: Tensor, text: dict[str, Tensor]) -> dict[str, Tensor]:
+    def denoiser_inputs(self, x: Tensor, sigma: Tensor, text: dict[str, Tensor], given: dict[str, Tensor]) -> dict[str, Any]:
         """The transformer's arguments at model-space x [B, C, T, h, w] and noise level sigma [B]."""
+
+    def conditioned(self, x: Tensor, given: dict[str, Tensor]) -> Tensor:
+        """x with what is given in it put in place, such as a clean first frame."""
+        return x
+
+    def loss_mask(self, x: Tensor, given: dict[str, Tensor]) -> Tensor | None:
+        """1 where the loss counts and 0 where x is given, broadcastable to x; None if it counts everywhere."""
+        return None
 
     def velocity(self, output: Any, x: Tensor, sigma: Tensor) -> Tensor:
         """The transformer's output as velocity noise - x0, [B, C, T, h, w]; families that predict it return it as it is."""
         return output[0]
 
+    def stack(self, encodings: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+        """Encodings of B examples of one size as one batch."""
+        import torch
+
+        return {name: torch.stack([encoding[name] for encoding in encodings]) for name in encodings[0]}
+
     def model_inputs(self, batch: dict[str, Tensor], text: dict[str, Tensor], noise: Tensor, sigma: Tensor) -> ModelInputs:
-        """Training inputs at noise level sigma [B]: batch["latents"] as cached and noise, both [B, C, T, h, w]."""
+        """Training inputs at noise level sigma [B]: batch["latents"] as cached and noise, both [B, C, T, h, w], and what is given."""
+        given = {name: tensor for name, tensor in batch.items() if name != "latents"}
         x0 = self.normalize(batch["latents"])
         level = sigma.view(-1, 1, 1, 1, 1)
-        x = (1 - level) * x0 + level * noise
-        return ModelInputs(self.denoiser_inputs(x, sigma, text), x, sigma, target=noise - x0)
+        x = self.conditioned((1 - level) * x0 + level * noise, given)
+        return ModelInputs(self.denoiser_inputs(x, sigma, text, given), x, sigma, noise - x0, self.loss_mask(x, given))
 
     def predict(self, transformer: nn.Module, inputs: ModelInputs) -> Tensor:
         """Velocity predicted for training inputs, [B, C, T, h, w]."""
         return self.velocity(transformer(**inputs.kwargs, return_dict=False), inputs.x, inputs.sigma)
 
+    # noise levels ----------------------------------------------------------------------------------------------
+
+    def noise_level(self, time: Tensor) -> Tensor:
+        """Sigma at a time in [0, 1] of the schedule that the model was made with; the same for rectified flows."""
+        return time
+
+    def shift(self, latent_shape: Sequence[int], sampling: bool) -> float:
+        """The default shift for latents [C, T, h, w]; families whose shift grows with the size compute it here."""
+        return self.spec.sample_shift if sampling else self.spec.train_shift
+
+    def loss_weight(self, sigma: Tensor) -> Tensor | None:
+        """Weight of the velocity's squared error at sigma [B]; None weighs all alike."""
+        return None
+
+    # long videos -----------------------------------------------------------------------------------------------
+
+    def sections(self, frames: int) -> int:
+        """Training examples that the encoding of a clip of so many frames is cut into."""
+        return 1
+
+    def section(self, encoding: dict[str, Tensor], number: int) -> dict[str, Tensor]:
+        """Example `number` of a clip's encoding; a batch holds examples of one number."""
+        return encoding
+
+    def generate(self, denoise: Callable[[Tensor, dict[str, Tensor]], Tensor], noise: Tensor, given: dict[str, Tensor]) -> Tensor:
+        """A video's model-space latents from its starting noise [1, C, T, h, w]; `denoise` takes noise and what is given."""
+        return denoise(noise, given)
+
     # LoRA ------------------------------------------------------------------------------------------------------
 
+    @property
     @abstractmethod
-    def comfy_name(self, module: str) -> str:
-        """ComfyUI's name of a transformer module; raises KeyError if ComfyUI has no such linear layer."""
-
-    @abstractmethod
-    def module_name(self, comfy: str) -> str:
-        """The inverse of `comfy_name`; raises KeyError for an unknown name."""
+    def keys(self) -> KeyMap:
+        """Names of the transformer's modules in diffusers and in ComfyUI."""
 
     @abstractmethod
     def write_comfy_files(self, transformer: Path, vae: Path) -> None:
@@ -174,6 +267,14 @@ class ModelFamily(ABC):
     def architecture(self) -> str:
         """The modelspec.architecture of LoRA files of this family."""
         return f"{self.spec.family}/lora"
+
+
+@dataclass
+class ImageEncoder:
+    """Image processor and encoder module, moved and freed together."""
+
+    processor: Callable[..., Any]
+    module: nn.Module
 
 
 @dataclass

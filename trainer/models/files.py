@@ -1,0 +1,82 @@
+"""Where a model's parts come from: a diffusers folder, or anything else that can give configurations and weights by part."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+M = TypeVar("M", bound="nn.Module")
+
+
+class ModelFiles(Protocol):
+    """The files of one model. A part is a diffusers subfolder's name: transformer, transformer_2, vae, text_encoder, tokenizer, …"""
+
+    @property
+    def name(self) -> str:
+        """What errors call the model: a folder or a file."""
+        ...
+
+    def config(self, part: str) -> dict[str, Any]:
+        """A part's configuration; empty if the model has no such part."""
+        ...
+
+    def has(self, part: str) -> bool:
+        """Whether the part's weights are there."""
+        ...
+
+    def paths(self, prefixes: Sequence[str]) -> dict[str, Path]:
+        """All files that shape the parts whose names begin with a prefix, by a name that does not depend on where they lie."""
+        ...
+
+    def folder(self, part: str) -> Path:
+        """A folder of the part's small files, such as a tokenizer's, for `from_pretrained`."""
+        ...
+
+    def load(self, part: str, kind: type[M], dtype: torch.dtype) -> M:
+        """A part as a diffusers or transformers class on the CPU; raises OSError or ValueError if the files do not fit."""
+        ...
+
+
+class DiffusersFolder:
+    """A diffusers model folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def name(self) -> str:
+        """The folder's path."""
+        return str(self.root)
+
+    def config(self, part: str) -> dict[str, Any]:
+        """The first of the part's JSON files that describes it."""
+        for name in ("config.json", "scheduler_config.json", "tokenizer_config.json", "preprocessor_config.json"):
+            file = self.root / part / name
+            if file.is_file():
+                return json.loads(file.read_text(encoding="utf-8"))
+        return {}
+
+    def has(self, part: str) -> bool:
+        """Whether the part has a configuration and safetensors weights."""
+        return bool(self.config(part)) and any((self.root / part).glob("*.safetensors"))
+
+    def paths(self, prefixes: Sequence[str]) -> dict[str, Path]:
+        """All files of the subfolders, hidden ones left out, by their path below the model's folder."""
+        starts = tuple(prefixes)
+        parts = sorted(entry for entry in self.root.iterdir() if entry.is_dir() and entry.name.startswith(starts))
+        found = {path.relative_to(self.root): path for part in parts for path in sorted(part.rglob("*")) if path.is_file()}
+        return {name.as_posix(): path for name, path in found.items() if not any(piece.startswith(".") for piece in name.parts)}
+
+    def folder(self, part: str) -> Path:
+        """The part's subfolder."""
+        return self.root / part
+
+    def load(self, part: str, kind: type[M], dtype: torch.dtype) -> M:
+        """The part by the class's own `from_pretrained`."""
+        return kind.from_pretrained(self.root / part, torch_dtype=dtype, use_safetensors=True)  # type: ignore[attr-defined]
