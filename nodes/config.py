@@ -9,6 +9,7 @@ from comfy_api.latest import io
 from ..trainer.errors import fail
 from ..trainer.importers import Imported, import_config, remaining, table
 from ..trainer.job import TrainingJob
+from ..trainer.job_files import job_state
 from .host import folders
 from .method import CATEGORY
 from .sockets import AdapterSocket, DatasetSocket, OptimizerSocket, SamplesSocket
@@ -53,23 +54,42 @@ class ImportConfig(io.ComfyNode):
 
     @classmethod
     def fingerprint_inputs(cls, files: str = "") -> Any:
-        """Changes with what the files, and those that they name, say; linked text is known only when it runs."""
-        return repr(_read(files)[0]) if files else float("nan")
+        """Changes with what the files say, and with every file that their job points to; linked text is known only when it runs."""
+        if not files:
+            return float("nan")
+        imported, job = _read(files)
+        return repr((imported, job_state(job)))
 
     @classmethod
     def execute(cls, files: str) -> io.NodeOutput:
-        """Imports the files; a relative place of clips lies in ComfyUI's input folder."""
+        """Imports the files; relative places lie in ComfyUI's input folder."""
         imported, job = _read(files)
-        dataset = job.dataset.model_copy(update={"sources": [placed(source) for source in job.dataset.sources]})
         left = remaining(imported, LINKED)
         told = f"{table(imported)}\n\nset by hand on Load Model for Training and Train Video Model\n{left}" if left else table(imported)
-        return io.NodeOutput(dataset, job.adapter, job.optimizer, job.samples, told)
+        return io.NodeOutput(job.dataset, job.adapter, job.optimizer, job.samples, told)
 
 
 def _read(files: str) -> tuple[Imported, TrainingJob]:
-    """The import and its job; raises UserError for files that cannot be read or values that are not accepted."""
+    """The import and its job as it is trained; raises UserError for files that cannot be read or values that are not accepted."""
     paths = [folders.input_path(line) for line in files.splitlines() if line.strip()]
     if not paths:
         raise fail("files", "no file is given.", "Write the path of the other trainer's configuration.")
     imported = import_config(paths)
-    return imported, TrainingJob.parse(imported.job)
+    return imported, _placed(TrainingJob.parse(imported.job))
+
+
+def _placed(job: TrainingJob) -> TrainingJob:
+    """The job with places inside ComfyUI's input folder made absolute: of clips, of the LoRA to go on from, of sample prompts' images."""
+    sources = [placed(source) for source in job.dataset.sources]
+    prompts = [prompt.model_copy(update={"image": _file(prompt.image)}) for prompt in job.samples.prompts]
+    return job.model_copy(
+        update={
+            "dataset": job.dataset.model_copy(update={"sources": sources}),
+            "adapter": job.adapter.model_copy(update={"continue_from": _file(job.adapter.continue_from)}),
+            "samples": job.samples.model_copy(update={"prompts": prompts}),
+        }
+    )
+
+
+def _file(text: str) -> str:
+    return str(folders.input_path(text)) if text.strip() else text

@@ -98,7 +98,9 @@ def _locked(clip: ShownClip) -> str:
     """Why the caption cannot be edited here; empty if it can."""
     sidecar = clip.record.sidecar
     if sidecar is None:
-        return "This caption comes from a list, a table or an archive: edit it there."
+        return "This caption has no file of its own: edit it in the list, table or archive that it comes from."
+    if len(clip.record.captions) > 1:
+        return "This clip has several captions: edit their file."
     if not folders.is_ours(sidecar):
         return "Captions can be edited here for clips inside ComfyUI's input or output folder."
     return ""

@@ -41,8 +41,10 @@ def _append_input() -> io.Input:
 
 
 def placed(source: S) -> S:
-    """The source with a place inside ComfyUI's input folder made absolute; a hub id stays as it is."""
+    """The source with places inside ComfyUI's input folder made absolute; a hub id stays as it is."""
     place = folders.input_path(source.location)
+    if isinstance(source, VideoFolder) and source.caption_file.strip():
+        source = source.model_copy(update={"caption_file": str(folders.input_path(source.caption_file))})
     hub_id = isinstance(source, HubDataset) and not place.exists()
     return source if hub_id or not source.location.strip() else source.at(str(place))
 
@@ -106,7 +108,7 @@ class VideoFolderNode(SourceNode):
     ID, TITLE = "VideoTrainerVideoFolder", "Video Folder"
     ABOUT = "Training clips from a folder, each captioned by a .txt file of the same name."
     ALIASES = ("load video dataset", "clips", "training data", "captions", "image folder")
-    OWN, ADDED = ("folder", "subfolders"), ("images",)
+    OWN, ADDED = ("folder", "subfolders"), ("images", "captions_from", "caption_file")
 
 
 class PairedFoldersNode(SourceNode):
@@ -116,7 +118,7 @@ class PairedFoldersNode(SourceNode):
     ID, TITLE = "VideoTrainerPairedFolders", "Paired Folders"
     ABOUT = "Training clips from a videos folder, each captioned by the file of the same name in a captions folder."
     ALIASES = ("videos and captions", "load video dataset")
-    OWN = ("folder", "videos", "captions")
+    OWN, ADDED = ("folder", "videos", "captions"), ("images",)
 
 
 class VideoListNode(SourceNode):
@@ -156,7 +158,7 @@ class HubDatasetNode(SourceNode):
     ID, TITLE = "VideoTrainerHubDataset", "Hub Dataset"
     ABOUT = "Training clips from a Hugging Face dataset: a local folder, or a hub id where downloads are allowed."
     ALIASES = ("hugging face datasets", "parquet", "arrow", "load video dataset")
-    OWN = ("source", "split", "video_column", "caption_column")
+    OWN, ADDED = ("source", "split", "video_column", "caption_column"), ("images",)
 
 
 class WebDatasetNode(SourceNode):
@@ -166,7 +168,7 @@ class WebDatasetNode(SourceNode):
     ID, TITLE = "VideoTrainerWebDataset", "WebDataset"
     ABOUT = "Training clips and captions from WebDataset tars. Clips are unpacked into the cache."
     ALIASES = ("tar", "shards", "load video dataset")
-    OWN = ("path", "caption_key")
+    OWN, ADDED = ("path", "caption_key"), ("images",)
 
 
 class LoadParquet(SourceNode):

@@ -235,7 +235,9 @@ def _json_or_text(text: str) -> Any:
 
 def _source_at_absolute(source: Source) -> Source:
     source = source.at(_absolute(source.location))
-    return source.model_copy(update={"encoder": _absolute(source.encoder)}) if isinstance(source, ParquetFolder) else source
+    if isinstance(source, ParquetFolder):
+        return source.model_copy(update={"encoder": _absolute(source.encoder)})
+    return source.model_copy(update={"caption_file": _absolute(source.caption_file)}) if isinstance(source, VideoFolder) else source
 
 
 def _absolute(path: str) -> str:

@@ -10,6 +10,7 @@ from .caption_settings import CaptionEdit
 from .settings import Settings, setting
 
 S = TypeVar("S", bound="SourceSettings")
+_IMAGES = "Also take still images, as clips of one frame."
 
 
 class SourceSettings(Settings):
@@ -49,7 +50,14 @@ class VideoFolder(ClipSettings):
     kind: Literal["folder"] = "folder"
     folder: str = setting("", "Folder", "Folder holding the clips; each may have a caption in a .txt of the same name.")
     subfolders: bool = setting(True, "Subfolders", "Also take clips from the folders inside.")
-    images: bool = setting(False, "Images", "Also take still images, as clips of one frame.")
+    images: bool = setting(False, "Images", _IMAGES)
+    captions_from: Literal["sidecar", "sidecar lines", "one file", "file name"] = setting(
+        "sidecar", "Captions from",
+        "sidecar: the text file beside each clip, as one caption. sidecar lines: each of its lines is a caption of its own. "
+        "one file: each line of the caption file is a caption of every clip. file name: the clip's name without its ending. "
+        "Of several captions one is drawn each time the clip is seen.", advanced=True,
+    )  # fmt: skip
+    caption_file: str = setting("", "Caption file", "Text file with a caption a line, for captions from one file.", advanced=True)
 
 
 class PairedFolders(ClipSettings):
@@ -59,6 +67,7 @@ class PairedFolders(ClipSettings):
     folder: str = setting("", "Folder", "Folder holding the two.")
     videos: str = setting("videos", "Clips in", "Folder of the clips, inside the folder or as a full path.", advanced=True)
     captions: str = setting("captions", "Captions in", "Folder of the captions, inside the folder or as a full path.", advanced=True)
+    images: bool = setting(False, "Images", _IMAGES)
 
 
 class VideoList(ClipSettings):
@@ -80,7 +89,7 @@ class MetadataTable(ClipSettings):
 
     kind: Literal["table"] = "table"
     file: str = setting("", "File", "The .csv, .json or .jsonl table, or the folder of a metadata file; clips are named relative to it.")
-    video_column: str = setting("", "Clip column", "Column naming the clips; empty finds file_name, video or path.")
+    video_column: str = setting("", "Clip column", "Column naming the clips; empty finds file_name, video, path or image.")
     caption_column: str = setting("", "Caption column", "Column of the captions; empty finds caption, text or prompt.")
 
 
@@ -101,8 +110,11 @@ class HubDataset(ClipSettings):
     kind: Literal["hub"] = "hub"
     source: str = setting("", "Dataset", "A dataset folder, or a hub id such as owner/name.")
     split: str = setting("train", "Split", "Part of the dataset to take, where it is divided.")
-    video_column: str = setting("", "Clip column", "Column of the clips; empty finds file_name, video or path.")
+    video_column: str = setting("", "Clip column", "Column of the clips; empty finds file_name, video, path or image.")
     caption_column: str = setting("", "Caption column", "Column of the captions; empty finds caption, text or prompt.")
+    images: bool = setting(
+        False, "Images", f"{_IMAGES} Of datasets that are folders or tars; those that a table or column names are always taken."
+    )
 
 
 class WebDataset(ClipSettings):
@@ -115,6 +127,7 @@ class WebDataset(ClipSettings):
     caption_key: str = setting(
         "", "Caption key", "Ending of the caption files, or key in their .json; empty finds caption, text, prompt or txt.", advanced=True
     )
+    images: bool = setting(False, "Images", f"{_IMAGES} A picture beside a video of its sample is left out.")
 
 
 class ParquetFolder(SourceSettings):

@@ -3,15 +3,21 @@
 import io
 import json
 import tarfile
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import torch
+from PIL import Image
 from pyarrow import parquet
 
+from tests.data.footage import decoded
+from tests.data.synthetic import grey, index_of
 from tests.data.test_folder import touch
 from tests.data.test_sources import captions, write
 from trainer.data.sources import unpack
+from trainer.data.sources.hub import FILES
 from trainer.data.sources.record import Scan
 from trainer.data.sources.scan import scan
 from trainer.errors import UserError
@@ -161,6 +167,26 @@ def test_bad_rows(tmp_path: Path) -> None:
     assert f"{file}: cannot be read" in complaint(HubDataset(source=str(tmp_path / "set")), tmp_path / "cache")
 
 
+def test_results_that_datasets_keeps_beside_its_rows_are_no_rows(tmp_path: Path) -> None:
+    write_rows(tmp_path / "set", "bytes", "stream", "data-00000-of-00001")
+    write_rows(tmp_path / "set", "bytes", "stream", "cache-1f2e3d")
+    found = scan([HubDataset(source=str(tmp_path / "set"))], tmp_path / "cache")
+    assert [clip.name for clip in found.clips] == [f"data-00000-of-00001.arrow row {number}" for number in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP"])
+def test_rows_that_hold_pictures_without_a_name_are_clips_of_one_frame(tmp_path: Path, form: str) -> None:
+    picture = io.BytesIO()
+    Image.fromarray(grey(3)).save(picture, form)
+    (tmp_path / "set").mkdir()
+    cells = pa.array([{"bytes": picture.getvalue(), "path": None}], pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
+    parquet.write_table(pa.table({"image": cells, "text": ["a still"]}), tmp_path / "set/train.parquet")
+    (clip,) = scan([HubDataset(source=str(tmp_path / "set"))], tmp_path / "cache").clips
+    assert clip.captions == ("a still",)
+    (frame,) = decoded(clip.path)
+    assert index_of(torch.from_numpy(frame)) == 3
+
+
 def test_missing_pyarrow_is_told_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
@@ -194,6 +220,13 @@ def test_a_dataset_cannot_name_files_outside_itself(tmp_path: Path) -> None:
     write(tmp_path / "set/metadata.jsonl", rows)
     found = scan([HubDataset(source=str(tmp_path / "set"))], tmp_path / "cache")
     assert list(captions(found)) == ["a.mp4"] and all("outside" in reason for _, reason in found.skipped) and len(found.skipped) == 2
+
+
+def test_what_is_downloaded_of_a_dataset_has_the_endings_of_clips_in_letters_of_any_case() -> None:
+    wanted = ["a.mp4", "b.MP4", "c.Mov", "d.txt", "e.CAPTION", "f.PNG", "g.webp", "h.tar", "i.tar.gz", "j.Parquet", "metadata.JSONL"]
+    for name in wanted:
+        assert any(fnmatchcase(name, pattern) for pattern in FILES), name
+    assert not any(fnmatchcase("model.safetensors", pattern) for pattern in FILES)
 
 
 def test_hub_id_obeys_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

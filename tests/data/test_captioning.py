@@ -179,3 +179,12 @@ def test_frames_are_evenly_spaced_and_never_enlarged(tmp_path: Path) -> None:
     (tmp_path / "d.mp4").write_bytes(b"")
     with pytest.raises(UnusableClip, match="empty"):
         frames_of(tmp_path / "d.mp4", 1)
+
+
+@pytest.mark.parametrize("origin", ["one file", "file name"])
+def test_clips_whose_captions_are_read_elsewhere_are_refused(folder: Path, origin: str) -> None:
+    source = VideoFolder(folder=str(folder), captions_from=origin, caption_file=str(folder / "b.TXT"))
+    before = files(folder)
+    with pytest.raises(UserError, match=rf"sources\.0: takes the captions of .* from {origin}"):
+        sidecars(DatasetSettings().with_source(source), [folder.parent])
+    assert files(folder) == before

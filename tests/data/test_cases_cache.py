@@ -127,12 +127,14 @@ def test_w1_windows_paths_round_trip_in_every_path_setting(tmp_path: Path, path:
         for kind, part in SOURCES.items()
     ]
     assert all(path in source.values() for source in sources)
-    given = {"model": {"source": path}, "dataset": {"sources": sources}, "adapter": {"continue_from": path}}
+    samples = {"prompts": [{"prompt": path, "image": path}]}
+    given = {"model": {"source": path}, "dataset": {"sources": sources}, "adapter": {"continue_from": path}, "samples": samples}
     job = TrainingJob.parse(given)
     file = tmp_path / "job.json"
     file.write_text(json.dumps(job.model_dump(mode="json")), encoding="utf-8")
     back = TrainingJob.load(file)
     assert back == job and (back.model.source, back.adapter.continue_from) == (path, path)
+    assert (back.samples.prompts[0].prompt, back.samples.prompts[0].image) == (path, path)
     for source, asked in zip(back.dataset.sources, sources, strict=True):
         assert {name: getattr(source, name) for name in asked} == asked
 
@@ -145,6 +147,18 @@ def test_w2_no_file_stays_mapped_after_it_was_read(setup: Setup) -> None:
     held = dataset.latents(dataset.items[0]), dataset.text("a thing")
     mapped = Path("/proc/self/maps").read_text()
     assert all(held) and not [file for file in setup.cache.rglob("*.safetensors") if str(file) in mapped]
+
+
+@pytest.mark.parametrize("place", ["Alber F", "ключ é 猫 [1] 100%d", "/".join(["x" * 60] * 5)])
+def test_w4_clips_cache_and_model_in_folders_of_such_names(tmp_path: Path, place: str) -> None:
+    root = tmp_path / place
+    root.mkdir(parents=True)
+    setup = Setup(root)
+    setup.clip("a.mp4", caption="a thing")
+    dataset = setup.prepare()
+    assert dataset.latents(dataset.items[0])["latents"].shape[0] == 3 and dataset.items[0].captions == ("a thing",)
+    setup.prepare()
+    assert setup.work == (0, 0)
 
 
 def test_w6_clips_are_decoded_in_threads_of_this_process(setup: Setup) -> None:

@@ -37,6 +37,8 @@ def test_captions_in_every_encoding(tmp_path: Path) -> None:
         "utf-8-sig": text.encode("utf-8-sig"),
         "utf-16": text.encode("utf-16"),
         "utf-16-be": b"\xfe\xff" + text.encode("utf-16-be"),
+        "utf-16-le": text.encode("utf-16-le"),
+        "utf-16-be without a mark": text.encode("utf-16-be"),
         "cp1252": text.encode("cp1252"),
     }
     for name, data in cases.items():
@@ -117,3 +119,37 @@ def test_unreadable_caption_file_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(Path, "read_bytes", lambda self: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
     found = scan([VideoFolder(folder=str(tmp_path))])
     assert found.clips[0].origin == "none" and "Permission denied" in str(found.notices[0])
+
+
+def test_captions_from_lines_one_file_or_the_name(tmp_path: Path) -> None:
+    touch(tmp_path, "a red_fox.mp4", "sub/b.mp4")
+    (tmp_path / "a red_fox.txt").write_bytes(b"first\r\n\r\n  second  one\r\nfirst\n")
+    (tmp_path / "shared.list").write_text("of all\n\n or  of all \n", encoding="utf-8")
+
+    def found(**settings: str) -> dict[str, tuple[str, ...]]:
+        clips = scan([VideoFolder(folder=str(tmp_path), caption="fallback", **settings)]).clips
+        return {clip.name: clip.captions for clip in clips}
+
+    assert found() == {"a red_fox.mp4": ("first second one first",), "sub/b.mp4": ("fallback",)}
+    assert found(captions_from="sidecar lines") == {"a red_fox.mp4": ("first", "second one", "first"), "sub/b.mp4": ("fallback",)}
+    assert found(captions_from="file name") == {"a red_fox.mp4": ("a red_fox",), "sub/b.mp4": ("b",)}
+    shared = found(captions_from="one file", caption_file=str(tmp_path / "shared.list"))
+    assert shared == dict.fromkeys(("a red_fox.mp4", "sub/b.mp4"), ("of all", "or of all"))
+
+
+def test_a_caption_file_of_all_clips_must_be_there_and_an_empty_one_is_told(tmp_path: Path) -> None:
+    touch(tmp_path, "a.mp4")
+    for file, said in (("", "no caption file is given"), (str(tmp_path / "gone.txt"), "the caption file .* does not exist")):
+        with pytest.raises(UserError, match=rf"sources\.0\.caption_file.*{said}"):
+            scan([VideoFolder(folder=str(tmp_path), captions_from="one file", caption_file=file)])
+    (tmp_path / "empty.txt").write_text(" \n\n", encoding="utf-8")
+    found = scan([VideoFolder(folder=str(tmp_path), captions_from="one file", caption_file=str(tmp_path / "empty.txt"))])
+    assert found.clips[0].origin == "none" and "holds no caption" in found.notices[0].found
+
+
+def test_only_captions_with_a_file_of_their_own_name_it(tmp_path: Path) -> None:
+    """Where a caption is edited or written: never into a file that holds the captions of all clips."""
+    touch(tmp_path, "a.mp4", "all.txt")
+    for origin, own in (("sidecar", True), ("sidecar lines", True), ("one file", False), ("file name", False)):
+        source = VideoFolder(folder=str(tmp_path), captions_from=origin, caption_file=str(tmp_path / "all.txt"))
+        assert scan([source]).clips[0].sidecar == (tmp_path / "a.txt" if own else None)

@@ -169,7 +169,7 @@ def test_look_alikes_are_told_among_what_is_encoded_or_shown_and_no_weights_are_
     assert not any("model.safetensors" in name for name in json.loads((clips.parent / "cache/index.json").read_text(encoding="utf-8")))
     family, captions = family_beside(clips), CaptionSettings(prefix="zorp", remove_openings=True)
     more = dataset(clips, buckets=settings["buckets"])
-    prepare_dataset(more, captions, family, clips.parent / "cache", FakeEncoders(), watched(Watcher()))
+    prepare_dataset(more, captions, family, TensorCache(clips.parent / "cache"), FakeEncoders(), watched(Watcher()))
     seen = show(clips, **settings)
     assert (seen.report.alike, seen.report.compared) == ([["a.mp4", "b.avi"]], 6) and "a.mp4 and b.avi" in str(seen.report.notices)
     assert not any("are compared" in line for line in seen.report.lines())

@@ -110,7 +110,9 @@ def test_all_kinds_are_marked(setup: Setup) -> None:
     setup.prepare()  # for the fakes
 
     def prepare() -> None:
-        prepare_dataset(settings, CaptionSettings(), setup.family, cache_module.TensorCache(setup.cache), setup.encoders, watched(Watcher()))
+        prepare_dataset(
+            settings, CaptionSettings(), setup.family, cache_module.TensorCache(setup.cache), setup.encoders, watched(Watcher())
+        )
 
     prune(setup.cache, 0)
     prepare()

@@ -117,6 +117,18 @@ def test_paired_folders(tmp_path: Path) -> None:
     assert "captions" in complaint(PairedFolders(folder=str(tmp_path), captions="texts"))
 
 
+def test_usual_names_are_found_in_letters_of_any_case(tmp_path: Path) -> None:
+    touch(tmp_path, "a.mp4", "b.Mp4", "lists/c.MKV")
+    write(tmp_path / "Metadata.CSV", "file_name,text\na.mp4,one\nb.Mp4,two\n")
+    assert captions(scan([MetadataTable(file=str(tmp_path))])) == {"a.mp4": ("one",), "b.Mp4": ("two",)}
+    write(tmp_path / "lists/Videos.txt", "c.MKV")
+    write(tmp_path / "lists/PROMPTS.TXT", "three")
+    assert captions(scan([VideoList(folder=str(tmp_path / "lists"))])) == {"c.MKV": ("three",)}
+    write(tmp_path / "Videos2Caption.json", '[{"path": "a.mp4", "cap": "four"}]')
+    assert captions(scan([CaptionJson(file=str(tmp_path))])) == {"a.mp4": ("four",)}
+    assert list(captions(scan([VideoFolder(folder=str(tmp_path))]))) == ["a.mp4", "b.Mp4", "lists/c.MKV"]
+
+
 # lists ----------------------------------------------------------------------------------------------------------------
 
 

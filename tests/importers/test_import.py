@@ -104,7 +104,7 @@ def test_diffusion_pipe_with_framepack_windows(imported: Import, tmp_path: Path)
     job = TrainingJob.parse(result.job)
     assert [str(bucket) for bucket in job.dataset.buckets] == ["120x720x572", "120x640x640"]
     assert job.dataset.windows and job.dataset.windows.size == 33
-    assert job.dataset.sources == [VideoFolder(folder=(tmp_path / "videos").as_posix(), subfolders=False)]
+    assert job.dataset.sources == [VideoFolder(folder=(tmp_path / "videos").as_posix(), subfolders=False, images=True)]
     assert (job.adapter.rank, job.schedule.accumulation, job.compute.dtype, job.output.name) == (32, 2, "bf16", "dance")
     resolutions = line(result, "resolutions")
     assert resolutions.kind == "rounded" and "720x572 -> 720x576" in resolutions.why and resolutions.value == "720x576, 640x640"
@@ -121,8 +121,10 @@ def test_without_windows_frames_are_rounded_too(tmp_path: Path) -> None:
     )
     result = import_config([tmp_path / "other.toml", tmp_path / "train.toml"])
     frames = line(result, "frame_buckets")
-    assert (frames.kind, frames.value) == ("rounded", "117 frames") and "bucket 1 is for images" in frames.why
-    assert [(b["height"], b["width"]) for b in result.job["dataset"]["buckets"]] == [(512, 512), (384, 688)]
+    assert (frames.kind, frames.value) == ("rounded", "1 frame, 117 frames") and "1 is for still images" in frames.why
+    assert [(b["frames"], b["height"], b["width"]) for b in result.job["dataset"]["buckets"]] == [
+        (frames, height, width) for frames in (1, 120) for height, width in ((512, 512), (384, 688))
+    ]
     assert result.job["model"] == {"family": "wan"} and "windows" not in result.job["dataset"]
 
 
@@ -229,7 +231,9 @@ def test_onetrainer_lora(imported: Import, tmp_path: Path) -> None:
     assert line(result, "video_config.spatial_compression_ratio").why == "the VAE's own ratio is 8; checked, not set"
     assert line(result, "video_config.temporal_compression_ratio").kind == "unsupported"  # the VAE's is 4
     assert (job.adapter.alpha, job.objective.logit_std, job.optimizer.beta2, job.schedule.batch_size) == (1, 1.5, 0.999, 2)
-    assert job.dataset.sources == [VideoFolder(folder=f"{tmp_path.as_posix()}/videos", repeats=2, weight=0.5)]
+    assert job.dataset.sources == [
+        VideoFolder(folder=f"{tmp_path.as_posix()}/videos", repeats=2, weight=0.5, images=True, captions_from="sidecar lines")
+    ]
     assert line(result, "concepts.1.path").why == "this concept is disabled"
     assert (job.samples.prompts[0].prompt, str(job.samples.prompts[0].size), job.samples.guidance) == ("A dancer", "25x512x512", 6)
     assert kinds(result, "optimizer.optimizer", "concepts.0.image.enable_random_flip") == {"unsupported"}
@@ -246,7 +250,9 @@ def test_onetrainer_exact_sizes_are_width_and_height(tmp_path: Path) -> None:
     result = import_config([tmp_path / "a.json"])
     assert result.job["dataset"]["buckets"] == [{"frames": 25, "height": 512, "width": 768}]
     assert "25 frames, OneTrainer's default" in line(result, "resolution").why
-    assert result.job["dataset"]["sources"] == [{"kind": "folder", "subfolders": False, "folder": "clips"}]
+    assert TrainingJob.parse(result.job).dataset.sources == [
+        VideoFolder(folder="clips", subfolders=False, images=True, captions_from="sidecar lines")
+    ]
 
 
 def test_diffusion_pipe_directories_have_captions_of_their_own(tmp_path: Path) -> None:
@@ -258,10 +264,10 @@ def test_diffusion_pipe_directories_have_captions_of_their_own(tmp_path: Path) -
     result = import_config([tmp_path / "dataset.toml"])
     assert TrainingJob.parse(result.job).dataset.sources == [
         VideoFolder(
-            folder="a", subfolders=False, repeats=2,
+            folder="a", subfolders=False, repeats=2, images=True,
             caption_edits=[CaptionEdit(prefix="own", shuffle_tags=True, variants=4, uncaptioned="skip")],
         ),
-        VideoFolder(folder="b", subfolders=False, repeats=5, caption_edits=[CaptionEdit(prefix="all", uncaptioned="skip")]),
+        VideoFolder(folder="b", subfolders=False, repeats=5, images=True, caption_edits=[CaptionEdit(prefix="all", uncaptioned="skip")]),
     ]  # fmt: skip
     assert line(result, "caption_prefix").target == "dataset.sources.1.caption_edits.0.prefix"
     assert {line.kind for line in result.lines} == {"mapped"}

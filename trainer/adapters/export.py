@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from .lora import Lora
 
 
-PATHS = ("source", "folder", "file", "path", "videos", "captions", "encoder", "continue_from", "image")  # settings that hold paths
+PATHS = (  # settings that hold paths
+    "source", "folder", "file", "path", "videos", "captions", "caption_file", "encoder", "continue_from", "image",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

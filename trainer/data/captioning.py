@@ -77,6 +77,10 @@ def sidecars(dataset: DatasetSettings, roots: Sequence[Path], check: Callable[[]
             found = f"'{source.location}' is no folder with sidecar captions ({source.kind})."
             problems.append(Problem(where, found, "Caption the clips of Video Folder nodes, before they are combined with others."))
             continue
+        if source.captions_from in ("one file", "file name"):
+            found = f"takes the captions of '{source.location}' from {source.captions_from}, not from sidecar files."
+            problems.append(Problem(where, found, "Set captions_from to sidecar, so that what is written is trained with."))
+            continue
         root = existing_folder(source.folder, "folder", ScanContext(where))
         tree = look(root, source.subfolders, source.images, Scan())
         folders = sorted({(root / name).parent for name in tree.clips} | {root})

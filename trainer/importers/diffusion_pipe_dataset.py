@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from .documents import Document
@@ -27,7 +28,9 @@ DATASET: dict[str, Rule] = {
     "directory.#.default_mask_file": refuse("masks are not supported yet"),
     "directory.#.control_path": refuse("control videos are not supported yet"),
 }
-_IMAGES = "to train on images, add sizes such as 1x512x512 to dataset.buckets and set images of the folder"
+_STILLS = "1 is for still images, which are taken from the folders"
+_ONLY_STILLS = f"{_STILLS}; a clip takes the longest bucket that it fills, where diffusion-pipe leaves it out"
+_STILLS_TOO = "still images in the folders are taken as well, as 1 frame"
 # What each directory may set for itself, else the file for all: a part of its source, and its value there or None.
 PARTS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "num_repeats": ("repeats", lambda value: value),
@@ -56,7 +59,7 @@ def _directories(document: Document, report: Report) -> None:
     for n in range(len(directories) if isinstance(directories, list) else 0):
         if path := entries.get(f"directory.{n}.path"):
             given: dict[str, Entry | None] = {"path": path}
-            fixed: dict[str, Any] = {"subfolders": False}
+            fixed: dict[str, Any] = {"subfolders": False, "images": _takes_stills(entries, f"directory.{n}.")}
             for name, (part, meant) in PARTS.items():
                 own, shared = entries.get(f"directory.{n}.{name}"), entries.get(name)
                 entry = own or shared
@@ -69,6 +72,25 @@ def _directories(document: Document, report: Report) -> None:
                 if name == "cache_shuffle_num":
                     fixed[f"{EDIT}shuffle_tags"] = True
             add_source(report, "folder", given, fixed)
+            _note_unread(report, str(path.value))
+
+
+def _note_unread(report: Report, folder: str) -> None:
+    """Notes what diffusion-pipe would read in a folder and a folder source does not."""
+    try:
+        names = [item.name for item in Path(folder).iterdir()] if Path(folder).is_dir() else []
+    except (OSError, ValueError):  # no name that a folder could have, or one that may not be read
+        return
+    if "captions.json" in names:
+        report.notes.append(f"captions.json in {folder} is not read: write its captions into a metadata.jsonl, for a Metadata Table.")
+    if any(name.endswith(".tar") for name in names):
+        report.notes.append(f"The tars in {folder} are not read with its files: add them as a WebDataset.")
+
+
+def _takes_stills(entries: Mapping[str, Entry], place: str) -> bool:
+    """Whether still images of a directory are trained on: they are, unless explicit sizes hold none for them."""
+    sizes = entries.get(f"{place}size_buckets") or entries.get("size_buckets")
+    return sizes is None or any(size and size[0] == 1 for size in map(_explicit, _values(sizes)))
 
 
 def _shape(document: Document, report: Report) -> None:
@@ -82,21 +104,22 @@ def _shape(document: Document, report: Report) -> None:
         _buckets(report, settings, "all sources share the buckets" if own and len(places) > 1 else "")
     for key, entry in entries.items():
         if key.rpartition(".")[2] in _SHAPING and not report.answered(entry):
-            report.unsupported(entry, f"no bucket could be made: it needs frames above 1 and a size; {_IMAGES}")
+            report.unsupported(entry, "no bucket could be made: it needs frames and a size")
 
 
 def _buckets(report: Report, settings: Mapping[str, Entry], why: str) -> None:
     """Adds the buckets of one directory, if its settings make any, and gives those that have no line yet theirs."""
     left = {name: entry for name, entry in settings.items() if not report.answered(entry)}
     explicit = [size for size in map(_explicit, _list(settings, "size_buckets")) if size]
-    frames = [count for count in map(whole, _list(settings, "frame_buckets")) if count and count > 1]
+    frames = [count for count in map(whole, _list(settings, "frame_buckets")) if count] if "frame_buckets" in settings else [1]
     sides = _sides(report, settings)
     add_buckets(report, explicit or [(count, *side) for count in frames for side in sides])
+    stills = _stills({size[0] for size in explicit}, "") if explicit else _stills(set(frames), _STILLS_TOO)
     for name, entry in left.items():
         if explicit and name != "size_buckets":
             report.ignored(entry, "size_buckets overrules it")
         elif explicit:
-            tell(report, entry, explicit, why)
+            tell(report, entry, explicit, _joined(stills, why))
         elif name in ("ar_buckets", "min_ar", "max_ar", "num_ar_buckets") and not _enabled(settings):
             report.ignored(entry, "enable_ar_bucket is off")
         elif name == "enable_ar_bucket" and not entry.value:
@@ -104,12 +127,21 @@ def _buckets(report: Report, settings: Mapping[str, Entry], why: str) -> None:
         elif not (frames and sides):
             continue  # another directory may use it
         elif name == "frame_buckets":
-            images = f"bucket 1 is for images: {_IMAGES}" if 1 in _list(settings, name) else ""
-            tell(report, entry, [(count, None, None) for count in frames], "; ".join(filter(None, (images, why))))
+            tell(report, entry, [(count, None, None) for count in frames], _joined(stills, why))
         elif name == "resolutions":
-            tell(report, entry, [(None, *side) for side in sides], _resolutions_why(settings, why))
+            alone = "" if "frame_buckets" in settings else f"with 1 frame, diffusion-pipe's default: {_ONLY_STILLS}"
+            tell(report, entry, [(None, *side) for side in sides], _joined(alone, _resolutions_why(settings, why)))
         elif name != "size_buckets":
             report.mapped(entry, "dataset.buckets", entry.value, "each area in these shapes")
+
+
+def _stills(lengths: set[int], otherwise: str) -> str:
+    """What becomes of still images beside clips of these lengths."""
+    return _ONLY_STILLS if lengths == {1} else _STILLS if 1 in lengths else otherwise
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(filter(None, parts))
 
 
 def _resolutions_why(settings: Mapping[str, Entry], why: str) -> str:
@@ -118,7 +150,7 @@ def _resolutions_why(settings: Mapping[str, Entry], why: str) -> str:
         parts.append("diffusion-pipe trains a square of a pair's area, here the pair is the size itself")
     if len(values) > 1:
         parts.append("a clip is trained at the size nearest to it, not at each")
-    return "; ".join(parts)
+    return _joined(*parts)
 
 
 def _enabled(settings: Mapping[str, Entry]) -> bool:
@@ -161,12 +193,15 @@ def _pair(value: Any) -> tuple[int, int] | None:
 
 
 def _explicit(value: Any) -> tuple[int, int, int] | None:
-    """[width, height, frames] -> frames, height, width; None for images."""
+    """[width, height, frames] -> frames, height, width; None for anything else."""
     parts = [whole(part) for part in value] if isinstance(value, list) and len(value) == 3 else []
     width, height, frames = parts or (None, None, None)
-    return (frames, height, width) if width and height and frames and frames > 1 else None
+    return (frames, height, width) if width and height and frames else None
 
 
 def _list(settings: Mapping[str, Entry], name: str) -> list[Any]:
-    value = settings[name].value if name in settings else []
-    return value if isinstance(value, list) else [value]
+    return _values(settings[name]) if name in settings else []
+
+
+def _values(entry: Entry) -> list[Any]:
+    return entry.value if isinstance(entry.value, list) else [entry.value]

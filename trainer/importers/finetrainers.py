@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from ..job import Bucket
+from ..source_settings import SOURCES
 from . import sample_prompts
 from .documents import Document
 from .finetrainers_rules import DATASETS, RULES
 from .result import Entry, Report
 from .rules import apply, as_number, family, follow, to
 from .sizes import add_buckets, as_bucket, sample_size, tell, tell_sample, whole
-from .sources import EDIT, add_source, kind_of
+from .sources import EDIT, SourceKind, add_source, kind_of
 
 NAME = "finetrainers"
+IMAGE_LISTS = ("images.txt", "image.txt")
+ONE_FRAME = "still images are clips of one frame"
 
 
 def recognises(document: Document) -> bool:
@@ -48,6 +51,8 @@ def convert(documents: Sequence[Document], report: Report) -> list[Document]:
         _data_root(report, entries)
         if entry := entries.get("video_resolution_buckets"):
             _buckets(report, entry, [_named_size(entry, text) for text in _words(entry)])
+        if entry := entries.get("image_resolution_buckets"):
+            _buckets(report, entry, [_named_size(entry, f"1x{text}") for text in _words(entry)], ONE_FRAME)
         if entry := entries.get("validation_prompts"):
             _prompts(report, entry, entries)
         _unused_warmup(report, entries)
@@ -77,6 +82,7 @@ def _data_root(report: Report, entries: dict[str, Entry]) -> None:
     """The source of the first generation: a folder with lists of videos and prompts, a table, or a hub dataset."""
     root, table = entries.get("data_root"), entries.get("dataset_file")
     videos, captions = entries.get("video_column"), entries.get("caption_column")
+    fixed = {"images": True} if "image_resolution_buckets" in entries else {}
     columns = {"video_column": videos, "caption_column": captions}
     if table:
         add_source(report, "table", {"path": table, **columns})
@@ -87,7 +93,7 @@ def _data_root(report: Report, entries: dict[str, Entry]) -> None:
     elif root and any(str(entry.value).endswith(".txt") for entry in (videos, captions) if entry):
         add_source(report, "list", {"path": root, "videos": videos, "captions": captions})
     elif root:
-        add_source(report, kind_of(str(root.value)), {"path": root, **columns})
+        add_source(report, kind_of(str(root.value)), {"path": root, **columns}, fixed)
 
 
 def _count_steps(report: Report, entries: dict[str, Entry]) -> None:
@@ -139,15 +145,34 @@ def _datasets(document: Document, report: Report) -> None:
     count = len(document.data["datasets"])
     for n in range(count):
         root, table = entries.get(f"datasets.{n}.data_root"), entries.get(f"datasets.{n}.dataset_file")
+        images = _of_images(entries, f"datasets.{n}.")
         given = {"path": table or root, f"{EDIT}prefix": entries.get(f"datasets.{n}.id_token")}
         given[f"{EDIT}remove_openings"] = entries.get(f"datasets.{n}.remove_common_llm_caption_prefixes")
         given |= _columns(entries, f"datasets.{n}.rename_columns.")
+        fixed: dict[str, Any] = {"images": True} if images else {}
         if table or root:
-            kind = "table" if table else kind_of(str(root.value) if root else "")
-            images = f"datasets.{n}.image_resolution_buckets" in entries and kind == "folder"
-            add_source(report, kind, given, {"images": True} if images else {})
-        _sizes(report, entries.get(f"datasets.{n}.video_resolution_buckets"), 3, count)
-        _sizes(report, entries.get(f"datasets.{n}.image_resolution_buckets"), 2, count)
+            kind = "table" if table else kind_of(str(root.value) if root else "", images)
+            if kind == "list" and images and root:
+                fixed["videos"] = next((name for name in IMAGE_LISTS if (Path(str(root.value)) / name).is_file()), IMAGE_LISTS[0])
+            _tell_images(report, entries.get(f"datasets.{n}.dataset_type"), kind, images)
+            add_source(report, kind, given, fixed)
+        _sizes(report, entries.get(f"datasets.{n}.video_resolution_buckets"), 3, count, images)
+        _sizes(report, entries.get(f"datasets.{n}.image_resolution_buckets"), 2, count, images)
+
+
+def _of_images(entries: dict[str, Entry], place: str) -> bool:
+    """Whether a dataset is of images: its type says so, or where there is none its only buckets."""
+    kind = entries.get(f"{place}dataset_type")
+    if kind is not None and kind.value in ("image", "video"):
+        return kind.value == "image"
+    return f"{place}image_resolution_buckets" in entries and f"{place}video_resolution_buckets" not in entries
+
+
+def _tell_images(report: Report, entry: Entry | None, kind: SourceKind, images: bool) -> None:
+    """The line of a dataset's type where it decides what is taken of the next source."""
+    if entry and images and "images" in SOURCES[kind].model_fields:
+        place = len(report.value("dataset.sources") or [])
+        report.mapped(entry, f"dataset.sources.{place}.images", True, "videos that lie beside the images are taken too")
 
 
 def _columns(entries: dict[str, Entry], place: str) -> dict[str, Entry | None]:
@@ -157,13 +182,17 @@ def _columns(entries: dict[str, Entry], place: str) -> dict[str, Entry | None]:
     return {wanted[str(entry.value)]: replace(entry, value=entry.key.removeprefix(place)) for entry in renamed}
 
 
-def _sizes(report: Report, entry: Entry | None, length: int, datasets: int) -> None:
-    """The buckets of one dataset: [frames, height, width], or [height, width] of images."""
+def _sizes(report: Report, entry: Entry | None, length: int, datasets: int, images: bool) -> None:
+    """The buckets of one dataset: [frames, height, width], or [height, width] of images; those of the other kind are not used."""
     if entry is None:
+        return
+    if images != (length == 2):
+        report.ignored(entry, f"{NAME} does not read it: this dataset is of {'images' if images else 'videos'}")
         return
     sizes = [[1, *map(whole, size)][-3:] for size in _words(entry) if isinstance(size, list) and len(size) == length]
     good = [(f, h, w) for f, h, w in sizes if f and h and w]
     if len(good) == len(_words(entry)):
-        _buckets(report, entry, good, "all datasets share the buckets" if datasets > 1 else "")
+        why = "; ".join(filter(None, (ONE_FRAME if images else "", "all datasets share the buckets" if datasets > 1 else "")))
+        _buckets(report, entry, good, why)
     else:
         report.unsupported(entry, "a bucket is [frames, height, width], that of images [height, width]")

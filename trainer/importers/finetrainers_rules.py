@@ -32,7 +32,6 @@ RULES: dict[str, Rule] = {
     "id_token": once("captions.prefix"),
     "*remove_common_llm_caption_prefixes": to("captions.remove_openings"),
     "video_reshape_mode": ignore("frames are scaled to cover their bucket and cropped at the centre, never distorted"),
-    "image_resolution_buckets": refuse("write each as 1xHxW in dataset.buckets, and set images of the folder"),
     "precompute_conditions": ignore("clips and captions are always encoded once, before training"),
     "enable_precomputation": ignore("clips and captions are always encoded once, before training"),
     "precomputation_*": ignore("the cache holds all clips and notices what changed"),

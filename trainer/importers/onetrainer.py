@@ -8,7 +8,8 @@ from typing import Any
 
 from .documents import Document
 from .families import find_family
-from .onetrainer_lists import CONCEPTS, SAMPLES, add_concepts, add_samples, is_concepts, is_samples
+from .onetrainer_concepts import CONCEPTS, add_concepts, is_concepts
+from .onetrainer_lists import SAMPLES, add_samples, is_samples
 from .onetrainer_rules import RULES
 from .result import Entry, Report
 from .rules import alone, apply, as_number, family, follow, to
@@ -30,6 +31,9 @@ def convert(documents: Sequence[Document], report: Report) -> list[Document]:
     lists = [document for document in documents if is_concepts(document)]
     configurations = [document for document in documents if not is_concepts(document)]
     samples: list[Document] = []
+    masks = _masks(configurations)
+    if masks:
+        report.notes.append("Still images of the concepts are not taken, since masks or control images may lie among them.")
     alone(configurations)
     for document in configurations:
         entries = {entry.key: entry for entry in document.entries()}
@@ -43,16 +47,22 @@ def convert(documents: Sequence[Document], report: Report) -> list[Document]:
             samples += follow(report, document, entry, is_samples)
         _shape(report, entries)
         _by_steps(report, entries)
-        add_concepts(report, entries, "concepts")
+        add_concepts(report, entries, "concepts", masks)
         add_samples(report, entries, "samples")
         apply(report, document, RULES, NAME)
     for document in lists:
-        add_concepts(report, {entry.key: entry for entry in document.entries()}, "data")
+        add_concepts(report, {entry.key: entry for entry in document.entries()}, "data", masks)
         apply(report, document, {f"data.{name.partition('.')[2]}": rule for name, rule in CONCEPTS.items()}, NAME)
     for document in samples:
         add_samples(report, {entry.key: entry for entry in document.entries()}, "data")
         apply(report, document, {f"data.{name.partition('.')[2]}": rule for name, rule in SAMPLES.items()}, NAME)
     return [*configurations, *lists, *samples]
+
+
+def _masks(configurations: Sequence[Document]) -> bool:
+    """Whether pictures among the clips are masks or control images."""
+    names = ("masked_training", "custom_conditioning_image")
+    return any((entry := document.entry(name)) is not None and entry.value is True for document in configurations for name in names)
 
 
 def _shape(report: Report, entries: dict[str, Entry]) -> None:

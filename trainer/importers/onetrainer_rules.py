@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .onetrainer_lists import CONCEPTS, SAMPLES
+from .onetrainer_concepts import CONCEPTS
+from .onetrainer_lists import SAMPLES
 from .result import Entry, Report
 from .rules import OFF, Rule, as_number, choice, family, ignore, off, only, optimizer, plain, refuse, run_name, to
 
@@ -107,6 +108,8 @@ VIDEO: dict[str, Rule] = {
 }
 
 RULES: dict[str, Rule] = {
+    **CONCEPTS,  # before patterns such as *_strength
+    **SAMPLES,
     "training_method": only(["LORA"], "a LoRA is what is trained", "only LoRA is trained by this version"),
     "model_type": family,
     "base_model_name": to("model.source"),
@@ -212,12 +215,9 @@ RULES: dict[str, Rule] = {
     "generalized_offset_noise": ignore("noise is plain"),
     "cloud.*": ignore("the run is on this machine"),
     "secrets.*": ignore("no secrets are needed"),
-    "concepts.*": refuse("this concept has no path"),
     "scheduler_params*": refuse("the schedule is constant or cosine"),
     "custom_learning_rate_scheduler": refuse("the schedule is constant or cosine"),
     "__version": ignore("the file's own version"),
     **VIDEO,
-    **CONCEPTS,
-    **SAMPLES,
     **PARTS,
 }

@@ -61,7 +61,7 @@ def _put(kind: SourceKind, part: str, value: Any, source: dict[str, Any], edit: 
             return ""
         edit[name] = _typed(CaptionEdit.model_fields[name], value)
         return f"{EDIT}0.{name}"
-    name = SOURCES[kind].LOCATION if part == "path" else part
+    name = SOURCES[kind].LOCATION if part == "path" else "caption_key" if (kind, part) == ("webdataset", "caption_column") else part
     if name not in fields:
         return ""
     source[name] = _typed(fields[name], value)
@@ -78,8 +78,8 @@ def note_missing(report: Report) -> None:
         report.notes.append("No clips are set: dataset.sources takes folders of clips, lists, tables and more.")
 
 
-def kind_of(path: str) -> SourceKind:
-    """The kind of dataset at a place, by what lies there; a folder that is not on this machine counts as a folder of clips."""
+def kind_of(path: str, images: bool = False) -> SourceKind:
+    """The kind of dataset at a place, of clips or of `images`, by what lies there; a folder that is not here counts as one of clips."""
     folder = Path(path)
     try:
         names = {item.name.lower() for item in folder.iterdir()} if folder.is_dir() else set[str]()
@@ -91,7 +91,9 @@ def kind_of(path: str) -> SourceKind:
         return "webdataset"
     if any(name.endswith(".parquet") for name in names):
         return "hub"
-    if any(re.fullmatch(r"(captions?|prompts?)\.txt", name) for name in names) and any(re.fullmatch(r"videos?\.txt", n) for n in names):
+    if any(re.fullmatch(r"(captions?|prompts?)\.txt", name) for name in names) and any(
+        re.fullmatch(r"images?\.txt" if images else r"videos?\.txt", n) for n in names
+    ):
         return "list"
     if {"videos", "captions"} <= names:
         return "paired"

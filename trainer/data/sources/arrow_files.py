@@ -25,6 +25,11 @@ ARROW_EXTENSIONS = (".parquet", ".arrow")
 _ROWS = 16  # read at a time, since each may hold a whole clip
 
 
+def is_rows(path: Path) -> bool:
+    """Whether a file's name is that of Parquet or Arrow rows; the results that `datasets` keeps beside them are not."""
+    return path.suffix.lower() in ARROW_EXTENSIONS and not (path.suffix.lower() == ".arrow" and path.name.startswith("cache-"))
+
+
 def scan_rows(file: Path, root: Path, source: HubDataset, context: ScanContext) -> Iterator[Listed]:
     """The clip of each row: bytes become a file of the cache, a path is relative to the file or to `root`.
 

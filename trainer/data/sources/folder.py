@@ -6,16 +6,16 @@ import os
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from ...errors import Problem
 from ...files import kind_of
 from ...source_settings import PairedFolders, VideoFolder
 from .context import ScanContext
-from .endings import MOVING_EXTENSIONS, PICTURE_EXTENSIONS, VIDEO_EXTENSIONS
+from .endings import HEAD, is_clip
 from .paths import folder_path
 from .record import Listed, Scan
-from .text_file import read_caption, tell_encoding
+from .text_file import lines_of, one_line, read_captions, read_list, tell_encoding
 
 CAPTION_EXTENSIONS = (".txt", ".caption")  # the first found wins
 
@@ -24,8 +24,15 @@ def scan_folder(source: VideoFolder, context: ScanContext) -> Iterator[Listed]:
     """Every clip of the folder; a missing or blank caption file gives none."""
     root = existing_folder(source.folder, "folder", context)
     tree = look(root, source.subfolders, source.images, context.scan)
+    shared = _shared(source, context) if source.captions_from == "one file" else ()
     for name in tree.clips:
-        yield Listed(root / name, name, tree.caption(name, context.scan), sidecar=_sidecar(tree, root, name))
+        if source.captions_from == "one file":
+            yield Listed(root / name, name, shared)
+        elif source.captions_from == "file name":
+            yield Listed(root / name, name, (one_line(PurePosixPath(name).stem),))
+        else:
+            captions = tree.caption(name, context.scan, source.captions_from == "sidecar lines")
+            yield Listed(root / name, name, captions, sidecar=_sidecar(tree, root, name))
 
 
 def scan_paired(source: PairedFolders, context: ScanContext) -> Iterator[Listed]:
@@ -34,7 +41,7 @@ def scan_paired(source: PairedFolders, context: ScanContext) -> Iterator[Listed]
     videos = existing_folder(str(root / folder_path(source.videos)), "videos", context)
     beside = existing_folder(str(root / folder_path(source.captions)), "captions", context)
     captions = look(beside, True, False, Scan())
-    for name in look(videos, True, False, context.scan).clips:
+    for name in look(videos, True, source.images, context.scan).clips:
         yield Listed(videos / name, name, captions.caption(name, context.scan), sidecar=_sidecar(captions, beside, name))
 
 
@@ -50,6 +57,19 @@ def existing_folder(text: str, setting: str, context: ScanContext) -> Path:
     return path.absolute()  # a relative name with a colon would be a protocol to FFmpeg
 
 
+def _shared(source: VideoFolder, context: ScanContext) -> tuple[str, ...]:
+    """The captions that all clips share, a line each; raises UserError if there is no such file."""
+    path = folder_path(source.caption_file)
+    if not source.caption_file.strip():
+        raise context.fail("caption_file", "no caption file is given.", "Give the text file of captions, or set captions_from to sidecar.")
+    if kind_of(path) != "file":
+        raise context.fail("caption_file", f"the caption file '{path}' does not exist.", "Give the text file of captions.")
+    lines = tuple(filter(None, lines_of(read_list(path, context.scan))))
+    if not lines:
+        context.notice(path, "holds no caption.", "Its clips count as uncaptioned.")
+    return lines
+
+
 @dataclass
 class Tree:
     """What lies below a folder: names of clips relative to it in stable order, and caption files by the name they caption."""
@@ -63,18 +83,18 @@ class Tree:
         keys = [stem + extension for extension in CAPTION_EXTENSIONS]
         return next((self.captions[key] for key in (*keys, *map(str.casefold, keys)) if key in self.captions), None)
 
-    def caption(self, clip: str, scan: Scan) -> tuple[str, ...]:
-        """The caption of a clip; odd encodings and unreadable files become notices."""
+    def caption(self, clip: str, scan: Scan, lines: bool = False) -> tuple[str, ...]:
+        """The caption of a clip, or one of each of its file's `lines`; odd encodings and unreadable files become notices."""
         path = self.sidecar(clip)
         if path is None:
             return ()
         try:
-            caption, encoding = read_caption(path)
+            captions, encoding = read_captions(path, lines)
         except OSError as error:
             scan.notices.append(Problem(str(path), f"cannot be read ({error.strerror}).", "Its clip counts as uncaptioned."))
             return ()
         tell_encoding(path, encoding, scan)
-        return (caption,) if caption else ()
+        return captions
 
 
 def _sidecar(tree: Tree, root: Path, clip: str) -> Path:
@@ -91,7 +111,7 @@ def look(root: Path, subfolders: bool, images: bool, scan: Scan) -> Tree:
             stem, extension = os.path.splitext(name)  # noqa: PTH122 - a Path for each of many files takes long
             extension = extension.lower()
             scan.seen[extension or "(none)"] += 1
-            if _is_clip(folder, name, extension, images):
+            if is_clip(extension, images, lambda folder=folder, name=name: _head(folder / name)):
                 tree.clips.append(inside + name)
             elif extension in CAPTION_EXTENSIONS:
                 key = _composed(inside + stem + extension)
@@ -100,13 +120,6 @@ def look(root: Path, subfolders: bool, images: bool, scan: Scan) -> Tree:
     tree.clips.sort()
     tree.captions = {**folded, **tree.captions}
     return tree
-
-
-def _is_clip(folder: Path, name: str, extension: str, images: bool) -> bool:
-    """Whether a file is taken for training, by its extension; a WebP counts as a video only if it moves."""
-    if extension in VIDEO_EXTENSIONS or (images and extension in PICTURE_EXTENSIONS):
-        return True
-    return extension in MOVING_EXTENSIONS and _moves(folder / name)
 
 
 def files_below(root: Path, subfolders: bool = True) -> Iterator[Path]:
@@ -138,11 +151,10 @@ def _composed(name: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
-def _moves(path: Path) -> bool:
-    """Whether a WebP is an animation: the flag in its extended header (WebP container specification)."""
+def _head(path: Path) -> bytes | None:
+    """A file's first bytes; None if it cannot be read."""
     try:
         with path.open("rb") as file:
-            head = file.read(21)
+            return file.read(HEAD)
     except OSError:
-        return True  # decoding will say what is wrong with it
-    return head[12:16] == b"VP8X" and bool(head[20:] and head[20] & 2)
+        return None

@@ -11,18 +11,19 @@ from pathlib import Path
 from ...files import kind_of
 from ...hub import HUB_ID, snapshot
 from ...source_settings import HubDataset, MetadataTable, VideoFolder, VideoList
-from .arrow_files import ARROW_EXTENSIONS, scan_rows
+from .arrow_files import ARROW_EXTENSIONS, is_rows, scan_rows
 from .context import ScanContext
-from .endings import CLIP_EXTENSIONS
+from .endings import PICTURE_EXTENSIONS, VIDEO_EXTENSIONS
 from .folder import CAPTION_EXTENSIONS, files_below, scan_folder
 from .lists import VIDEO_LISTS, scan_list
-from .paths import folder_path
+from .paths import folder_path, usual_file
 from .record import Listed
 from .table import TABLES, scan_table
-from .webdataset import TAR_EXTENSIONS, is_tar, scan_tar
+from .webdataset import TAR_EXTENSIONS, is_tar, scan_tars
 
 SPLITS = ("train", "training", "test", "validation", "valid", "val", "dev", "eval")
-FILES = [f"*{end}" for end in (*CLIP_EXTENSIONS, *CAPTION_EXTENSIONS, *ARROW_EXTENSIONS, *TAR_EXTENSIONS, ".csv", ".json", ".jsonl")]
+_ENDINGS = (*VIDEO_EXTENSIONS, *PICTURE_EXTENSIONS, *CAPTION_EXTENSIONS, *ARROW_EXTENSIONS, *TAR_EXTENSIONS, ".csv", ".json", ".jsonl")
+FILES = ["*" + "".join(f"[{c}{c.upper()}]" if c.isalpha() else c for c in end) for end in _ENDINGS]  # patterns know upper and lower case
 
 
 def scan_hub(source: HubDataset, context: ScanContext) -> Iterator[Listed]:
@@ -55,21 +56,18 @@ def _layout(root: Path, source: HubDataset, context: ScanContext) -> Iterator[Li
     split = source.split.strip()
     base = next((place for place in (root / split, root / "data" / split) if place.is_dir()), root)
     places = [base, root / "data", root]
-    for table in (place / name for place in places for name in TABLES):
-        if table.is_file():
-            return scan_table(
-                MetadataTable(file=str(table), video_column=source.video_column, caption_column=source.caption_column), context
-            )
+    if table := next(filter(None, (usual_file(place, TABLES) for place in places)), None):
+        return scan_table(MetadataTable(file=str(table), video_column=source.video_column, caption_column=source.caption_column), context)
     files = list(files_below(root))
-    if rows := [file for file in files if file.suffix.lower() in ARROW_EXTENSIONS]:
+    if rows := [file for file in files if is_rows(file)]:
         return (item for file in _of_split(rows, root, split, context) for item in scan_rows(file, root, source, context))
     if tars := [file for file in files if is_tar(file)]:
         key = source.caption_column.strip()
-        return (item for file in _of_split(tars, root, split, context) for item in scan_tar(file, key, context))
+        return scan_tars(_of_split(tars, root, split, context), root, key, source.images, context)
     for place in places:
-        if any((place / name).is_file() for name in VIDEO_LISTS):
+        if usual_file(place, VIDEO_LISTS):
             return scan_list(VideoList(folder=str(place)), context)
-    return scan_folder(VideoFolder(folder=str(base)), context)
+    return scan_folder(VideoFolder(folder=str(base), images=source.images), context)
 
 
 def _of_split(files: list[Path], root: Path, split: str, context: ScanContext) -> list[Path]:

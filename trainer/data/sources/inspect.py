@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -43,8 +43,13 @@ def _parquet_complaint(source: ParquetFolder) -> str:
 
 def state(source: Source) -> list[tuple[str, int, int]]:
     """Path, size and modification time of every file the source is made of; of a hub id, none."""
+    return state_of(_files(source))
+
+
+def state_of(files: Iterable[Path]) -> list[tuple[str, int, int]]:
+    """Path, size and modification time of those of the files that are there."""
     found = []
-    for path in sorted(set(_files(source))):
+    for path in sorted(set(files)):
         with suppress(OSError):  # gone since it was listed
             stat = path.stat()
             found.append((str(path), stat.st_size, stat.st_mtime_ns))
@@ -60,6 +65,10 @@ def _files(source: Source) -> Iterator[Path]:
     lists = isinstance(source, (VideoList, MetadataTable, CaptionJson))
     inner = source.subfolders if isinstance(source, VideoFolder) else not lists
     yield from files_below(place, inner) if kind_of(place) == "folder" else [place]
+    if isinstance(source, VideoFolder) and source.captions_from == "one file":
+        yield folder_path(source.caption_file)
+    if isinstance(source, VideoList):  # lists may lie anywhere
+        yield from (place / folder_path(name) for name in (source.videos, source.captions) if name.strip())
     if lists:
         with suppress(UserError):  # which marks the node
             yield from (item.path for item in listed(source, ScanContext()))

@@ -11,9 +11,9 @@ from ...files import kind_of
 from ...source_settings import VideoList
 from .context import ScanContext
 from .folder import existing_folder
-from .paths import folder_path, listed_path
+from .paths import folder_path, listed_path, usual_file
 from .record import Listed
-from .text_file import one_line, read_list
+from .text_file import lines_of, read_list
 
 VIDEO_LISTS = ("videos.txt", "video.txt")
 CAPTION_LISTS = ("prompts.txt", "captions.txt", "prompt.txt", "caption.txt")
@@ -41,7 +41,7 @@ def scan_list(source: VideoList, context: ScanContext) -> Iterator[Listed]:
 def _list(root: Path, name: str, usual: Sequence[str], setting: str, context: ScanContext) -> Path | None:
     """The list a setting names, or the first of the usual ones; None if there is none. Raises UserError for a named one."""
     if not name.strip():
-        return next((root / one for one in usual if (root / one).is_file()), None)
+        return usual_file(root, usual)
     path = root / folder_path(name)
     if kind_of(path) != "file":
         raise context.fail(setting, f"'{path}' does not exist.", "Give a text file, or leave it empty to find the usual names.")
@@ -50,7 +50,7 @@ def _list(root: Path, name: str, usual: Sequence[str], setting: str, context: Sc
 
 def _lines(path: Path, context: ScanContext) -> list[str]:
     """The lines without the empty ones at the end, which editors leave."""
-    lines = [one_line(line) for line in read_list(path, context.scan).replace("\r\n", "\n").replace("\r", "\n").split("\n")]
+    lines = lines_of(read_list(path, context.scan))
     while lines and not lines[-1]:
         lines.pop()
     return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 _QUOTES = ('""', "''", "“”", "‘’")
@@ -37,3 +38,14 @@ def listed_path(text: str, *roots: Path) -> tuple[Path, str]:
         return next((path for path in candidates if path.is_file()), candidates[0]), ""
     except (OSError, ValueError):  # too long, or holding what no name can
         return roots[0], f"'{text[:80]}' is not a file name"
+
+
+def usual_file(folder: Path, names: Sequence[str]) -> Path | None:
+    """The first of these files that is in a folder, else the first that is there with letters of another case."""
+    if found := next((folder / name for name in names if (folder / name).is_file()), None):
+        return found
+    try:
+        there = {path.name.lower(): path for path in sorted(folder.iterdir(), reverse=True)}
+    except OSError:
+        return None
+    return next((there[name] for name in names if name in there and there[name].is_file()), None)

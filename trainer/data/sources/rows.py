@@ -13,7 +13,7 @@ from .paths import listed_path
 from .record import Listed
 from .text_file import one_line
 
-VIDEO_COLUMNS = ("file_name", "video", "path")
+VIDEO_COLUMNS = ("file_name", "video", "path", "image")
 CAPTION_COLUMNS = ("caption", "text", "prompt")
 
 Row = tuple[str, Mapping[str, Any]]  # its place in the file, such as "line 3", and its cells by column

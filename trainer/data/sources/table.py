@@ -13,7 +13,7 @@ from ...errors import UserError, fail
 from ...files import kind_of
 from ...source_settings import MetadataTable
 from .context import ScanContext
-from .paths import folder_path
+from .paths import folder_path, usual_file
 from .record import Listed
 from .rows import CAPTION_COLUMNS, VIDEO_COLUMNS, Columns, Row, listed_rows
 from .text_file import read_list
@@ -39,7 +39,7 @@ def existing_file(text: str, usual: tuple[str, ...], context: ScanContext) -> Pa
     if not text.strip():
         raise context.fail("file", "is empty.", f"Give a file, or a folder that holds {' or '.join(usual)}.")
     if kind_of(path) == "folder":
-        found = next((path / name for name in usual if (path / name).is_file()), None)
+        found = usual_file(path, usual)
         if found is None:
             raise context.fail("file", f"'{path}' holds no {' or '.join(usual)}.", "Give the file itself.")
         return found.absolute()

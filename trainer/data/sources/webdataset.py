@@ -1,33 +1,36 @@
-"""WebDataset tars: members of one name with different endings belong together (0001.mp4 + 0001.txt or 0001.json)."""
+"""WebDataset tars: members of one name with different endings are a sample (0001.mp4 + 0001.txt or 0001.json).
+
+A video, or a WebP that moves, is a clip. A still picture is one, of one frame, where images are asked for and its sample
+has no video. Several videos of a sample, or several pictures, are a clip each, with the sample's captions. Every other
+member is a caption of a clip, or is told as left out with the reason.
+"""
 
 from __future__ import annotations
 
 import json
 import tarfile
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from ...files import kind_of
 from ...source_settings import WebDataset
 from .context import ScanContext
-from .endings import CLIP_EXTENSIONS
 from .folder import files_below
 from .paths import folder_path
 from .record import Listed, UnusableClip
 from .rows import CAPTION_COLUMNS, cell_captions
-from .text_file import decoded, one_line
+from .tar_members import BROKEN, NOT_JSON, NOT_UTF8, Member, TarIndex, Told, ends_well
+from .text_file import decoded, is_odd, one_line
 from .unpack import Archive
 
 TAR_EXTENSIONS = (".tar", ".tar.gz", ".tgz")
 CAPTION_KEYS = (*CAPTION_COLUMNS, "txt")
-_LARGEST_TEXT = 1 << 20  # bytes
+Captions = dict[tuple[str, str], tuple[str, ...]]  # by sample and key
 
 
 def scan_webdataset(source: WebDataset, context: ScanContext) -> Iterator[Listed]:
     """Every clip of the tars, which become files of the cache; raises UserError if there is no tar."""
-    for tar in tars_of(source, context):
-        yield from scan_tar(tar, source.caption_key.strip(), context)
+    yield from scan_tars(tars_of(source, context), folder_path(source.path), source.caption_key.strip(), source.images, context)
 
 
 def tars_of(source: WebDataset, context: ScanContext) -> list[Path]:
@@ -48,38 +51,49 @@ def is_tar(path: Path) -> bool:
     return path.name.lower().endswith(TAR_EXTENSIONS)
 
 
-def scan_tar(tar: Path, caption_key: str, context: ScanContext) -> Iterator[Listed]:
-    """The clips of one tar with the captions that share their name; a tar that breaks off gives what comes before."""
-    archive = context.archive(tar)
-    clips: list[tuple[str, Path, str]] = []  # member, its file, what is wrong with it
-    captions: dict[tuple[str, str], tuple[str, ...]] = {}  # by sample and key
+def scan_tars(tars: Sequence[Path], place: Path, caption_key: str, images: bool, context: ScanContext) -> Iterator[Listed]:
+    """The clips of the tars with their captions; what else lies in them is told of `place`, all tars together."""
+    told = Told()
+    for tar in tars:
+        yield from _scan_tar(tar, caption_key, images, context, told)
+    if context.unpacked is not None:
+        told.tell(place, context)
+
+
+def _scan_tar(tar: Path, wanted: str, images: bool, context: ScanContext, told: Told) -> Iterator[Listed]:
+    """The clips of one tar with the captions of their samples; a tar that breaks off gives what comes before."""
+    archive, keys = context.archive(tar), [wanted] if wanted else list(CAPTION_KEYS)
+    index, clips, captions = TarIndex(images, {*keys, "json"}, told), list[tuple[Member, Path, str]](), Captions()
     try:
         with tarfile.open(tar) as opened:
-            for member in opened:
-                if not member.isfile() or PurePosixPath(member.name).name.startswith("."):
-                    continue
-                sample, key = _parted(member.name)
-                if f".{key.rpartition('.')[2]}" in CLIP_EXTENSIONS:
-                    context.scan.seen[f".{key}"] += 1
-                    clips.append((member.name, *_unpacked(opened, member, archive)))
-                    if context.unpacked is None:
-                        break  # one is enough to see that there are clips
-                elif member.size <= _LARGEST_TEXT:
-                    captions |= _captions(opened, member, sample, key, caption_key)
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        context.notice(tar, f"breaks off or is damaged ({error}): {len(clips)} clips were read.", "Download it again.")
+            fault = _indexed(opened, index, context)
+            for member in index.wanted():
+                if index.is_clip(member):
+                    clips.append((member, *_unpacked(opened, member.info, archive)))
+                else:
+                    captions |= _captions(opened, member, keys, told)
+    except BROKEN as error:
+        fault = str(error)
     finally:
         archive.save()
-    for name, path, fault in clips:
-        found = (captions.get((_parted(name)[0], key)) for key in ([caption_key] if caption_key else CAPTION_KEYS))
-        yield Listed(path, name, next(filter(None, found), ()), f"{name} of {tar}", fault)
+    if fault:
+        context.notice(tar, f"breaks off or is damaged ({fault}): {len(clips)} clips were read.", "Download it again.")
+    for member, path, wrong in clips:
+        own = next(filter(None, (captions.get((member.sample, key)) for key in keys)), ())
+        yield Listed(path, member.name, own, f"{member.name} of {tar}", wrong)
 
 
-def _parted(name: str) -> tuple[str, str]:
-    """A member's sample and key: what comes before and after the first dot of its last part."""
-    folder, slash, last = name.rpartition("/")
-    stem, _, key = last.partition(".")
-    return folder + slash + stem, key.lower()
+def _indexed(opened: tarfile.TarFile, index: TarIndex, context: ScanContext) -> str:
+    """Reads the tar's members into the index; what is wrong where it breaks off, empty if nothing is."""
+    try:
+        for member in index.read(opened, context):
+            if context.unpacked is None and index.is_clip(member):
+                break  # one is enough to see that there are clips
+        else:
+            return "" if ends_well(opened) else "its end is missing"
+    except BROKEN as error:
+        return str(error)
+    return ""
 
 
 def _unpacked(opened: tarfile.TarFile, member: tarfile.TarInfo, archive: Archive) -> tuple[Path, str]:
@@ -94,20 +108,20 @@ def _unpacked(opened: tarfile.TarFile, member: tarfile.TarInfo, archive: Archive
         return archive.path, str(error)
 
 
-def _captions(
-    opened: tarfile.TarFile, member: tarfile.TarInfo, sample: str, key: str, wanted: str
-) -> dict[tuple[str, str], tuple[str, ...]]:
+def _captions(opened: tarfile.TarFile, member: Member, keys: Sequence[str], told: Told) -> Captions:
     """The captions in a text member, or in those keys of a .json member that may hold them."""
-    keys = {wanted} if wanted else set(CAPTION_KEYS)
-    if key != "json" and key not in keys:
-        return {}
-    content = opened.extractfile(member)
+    content = opened.extractfile(member.info)
     assert content is not None  # a regular file
-    text = decoded(content.read())[0]
-    if key != "json":
-        return {(sample, key): (one_line(text),) if text.strip() else ()}
+    text, encoding = decoded(content.read())
+    if is_odd(encoding):
+        told.add(NOT_UTF8, member.name)
+    if member.key != "json":
+        return {(member.sample, member.key): (one_line(text),) if text.strip() else ()}
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
+        data = None
+    if not isinstance(data, dict):
+        told.add(NOT_JSON, member.name)
         return {}
-    return {(sample, name): cell_captions(data[name])[0] for name in keys if name in data} if isinstance(data, dict) else {}
+    return {(member.sample, name): cell_captions(data[name])[0] for name in keys if name in data}
