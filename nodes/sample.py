@@ -73,7 +73,7 @@ class SampleVideo(io.ComfyNode):
         request = SampleRequest(**{**values, **{name: values.get(name) or size for name, size in own.items()}})
         listener = NodeListener()
         with running.computing(listener):
-            frames = VideoSampler(model.folder, running.compute_settings(), lora.file if lora else None, strength, listener)(request)
+            frames = VideoSampler(model.folder, running.compute_settings(), lora.files if lora else None, strength, listener)(request)
         components = Types.VideoComponents(images=frames.float() / 255, frame_rate=Fraction(spec.fps).limit_denominator(1001))
         return io.NodeOutput(InputImpl.VideoFromComponents(components))
 

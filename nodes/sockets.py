@@ -28,8 +28,8 @@ class ModelReference:
 
 @dataclass(frozen=True)
 class TrainedLoRA:
-    """A LoRA that a run exported: the model it belongs to, its file and the run's id."""
+    """A LoRA that a run exported: the model it belongs to, its files by expert and the run's id."""
 
     model: ModelReference
-    file: Path
+    files: dict[str, Path]
     run: str

@@ -119,7 +119,7 @@ class TrainVideoModel(io.ComfyNode):
             result = run(job, folders.places(), listener)
         video = InputImpl.VideoFromFile(str(result.samples[-1])) if result.samples else ExecutionBlocker(None)
         return io.NodeOutput(
-            TrainedLoRA(model, result.lora, result.run_id),
+            TrainedLoRA(model, result.loras, result.run_id),
             models.load_lora(result.lora),
             {"loss": result.losses},
             video,

@@ -83,7 +83,7 @@ def whole(model, clips, tmp_path_factory):
 def test_a_whole_run(model, whole):
     assert len(whole.losses) == 6 and whole.steps == 6
     assert whole.lora.is_file() and whole.lora.parent.name == "run"
-    assert load_lora(whole.lora, open_model(model)).rank == 4
+    assert load_lora(whole.lora, open_model(model)).strengths == [(4, 4.0)]
     assert [p.name for p in sorted((whole.folder / "samples").iterdir())] == ["step-000000", "step-000003", "step-000006"]
     assert RunFolder.open(whole.folder).checkpoints() == [2, 4, 6]
     kinds = [event["type"] for event in read_events(whole.folder / "events.jsonl")]
@@ -189,7 +189,7 @@ def test_changed_settings_or_clips_make_a_new_run(model, clips, tmp_path):
 
 def test_continue_from_a_lora(model, clips, tmp_path, whole):
     result = run(settings(model, clips, 1, adapter={"rank": 64, "continue_from": str(whole.lora)}), Places.under(tmp_path))
-    assert load_lora(result.lora, open_model(model)).rank == 4
+    assert load_lora(result.lora, open_model(model)).strengths == [(4, 4.0)]
 
 
 def test_bad_places_and_models_are_named(model, clips, tmp_path):

@@ -106,8 +106,8 @@ def test_gradient_is_the_derivative(family, checkpointing):
         layer.lora_B["default"].double()
     parameters = lora.parameters()
     batch = next(objective.collect(1))
-    batch.latents, batch.noise, batch.sigma = batch.latents.double(), batch.noise.double(), batch.sigma.double()
-    batch.text = {name: tensor.double() for name, tensor in batch.text.items()}
+    batch.noise, batch.sigma = batch.noise.double(), batch.sigma.double()
+    batch.text, batch.encoded = ({name: tensor.double() for name, tensor in part.items()} for part in (batch.text, batch.encoded))
     generator = torch.Generator().manual_seed(4)
     direction = [torch.randn(p.shape, generator=generator, dtype=torch.float64) for p in parameters]
 

@@ -67,7 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     sample = commands.add_parser("sample", help="draw a video")
     sample.add_argument("prompt")
     sample.add_argument("--model", required=True, help="diffusers folder or hub id")
-    sample.add_argument("--lora", type=Path, help="LoRA file")
+    sample.add_argument(
+        "--lora", type=Path, action="append", default=[], help="LoRA file; of a model with two experts one for each, high first"
+    )
     sample.add_argument("--strength", type=within(-10, 10), default=1.0)
     sample.add_argument("--size", default="", help="frames x height x width, such as 81x480x832; default: the model's own")
     sample.add_argument("--negative", default="")
@@ -155,8 +157,9 @@ def _sample(arguments: argparse.Namespace) -> int:
         arguments.prompt, size.frames, size.height, size.width, arguments.negative,
         arguments.steps, arguments.guidance, arguments.shift, arguments.seed,
     )  # fmt: skip
+    loras = dict(zip((expert.name for expert in spec.experts), arguments.lora, strict=False))
     with Console() as console:
-        draw = VideoSampler(folder, ComputeSettings(device=arguments.device), arguments.lora, arguments.strength, console)
+        draw = VideoSampler(folder, ComputeSettings(device=arguments.device), loras, arguments.strength, console)
         write_mp4(draw(request), arguments.to, spec.fps)
     print(arguments.to)
     return 0

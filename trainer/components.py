@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .compute import Compute
     from .events import EventLog
-    from .models.base import ModelFamily, TextEncoder
+    from .models.base import Expert, ImageEncoder, ModelFamily, TextEncoder
 
 T = TypeVar("T")
 
@@ -27,17 +27,22 @@ class Components:
     def __init__(self, family: ModelFamily, compute: Compute, log: EventLog, memory: MemorySettings | None = None) -> None:
         self.family, self.compute, self.log = family, compute, log
         self._memory = memory or MemorySettings()
-        self._transformer: ModelMixin | None = None
+        self._transformers: dict[str, ModelMixin] = {}  # by part
+        self._image_encoder: ImageEncoder | None = None
         self._vae: nn.Module | None = None
         self._text_encoder: TextEncoder | None = None
 
-    def transformer(self) -> ModelMixin:
-        """The frozen transformer on the device, in the run's precision."""
-        if self._transformer is None:
-            self._transformer = self._loaded("transformer", lambda: self.family.load_transformer(self.compute.dtype))
-            self.compute.keep_float32(cast("nn.Module", self._transformer))
-        cast("nn.Module", self._transformer).to(self.compute.device)
-        return self._transformer
+    def transformer(self, expert: Expert | None = None) -> ModelMixin:
+        """An expert's frozen transformer on the device, in the run's precision, the others on the host; the first if none is named."""
+        part = (expert or self.family.spec.experts[0]).part
+        for other, module in self._transformers.items():
+            if other != part:
+                cast("nn.Module", module).to("cpu")
+        if part not in self._transformers:
+            self._transformers[part] = self._loaded(part, lambda: self.family.load_transformer(self.compute.dtype, part))
+            self.compute.keep_float32(cast("nn.Module", self._transformers[part]))
+        cast("nn.Module", self._transformers[part]).to(self.compute.device)
+        return self._transformers[part]
 
     def vae(self) -> nn.Module:
         """The VAE on the device."""
@@ -75,6 +80,13 @@ class Components:
             )
         return self._text_encoder
 
+    def image_encoder(self) -> ImageEncoder:
+        """Processor and image encoder, on the device."""
+        if self._image_encoder is None:
+            self._image_encoder = self._loaded("image_encoder", lambda: self.family.load_image_encoder(self.compute.dtype))
+        self._image_encoder.module.to(self.compute.device)
+        return self._image_encoder
+
     def _loaded(self, part: str, load: Callable[[], T]) -> T:
         """What `load` gives; broken optional packages stay out of its imports, and its errors name the model's part."""
         self.log.check()
@@ -86,7 +98,7 @@ class Components:
         except Exception as error:  # whatever the libraries raise on files that do not fit
             found = f"could not be loaded ({type(error).__name__}: {error})."
             cure = "Install what it names." if isinstance(error, ImportError) else "Download this part of the model again."
-            raise fail(str(self.family.folder / part), found, cure) from error
+            raise fail(f"{self.family.files.name}, {part}", found, cure) from error
         for reason in reasons:
             self.log.notice(reason, "packages")
         return loaded
@@ -95,6 +107,12 @@ class Components:
         """Moves the VAE to the host, if it is loaded."""
         if self._vae is not None:
             self._vae.to("cpu")
+            self._release()
+
+    def park_image_encoder(self) -> None:
+        """Moves the image encoder to the host, if it is loaded."""
+        if self._image_encoder is not None:
+            self._image_encoder.module.to("cpu")
             self._release()
 
     def park_text_encoder(self) -> None:
@@ -110,7 +128,8 @@ class Components:
 
     def drop_all(self) -> None:
         """Frees everything."""
-        self._transformer = self._vae = self._text_encoder = None
+        self._transformers.clear()
+        self._vae = self._text_encoder = self._image_encoder = None
         self._release()
 
     def _release(self) -> None:

@@ -25,6 +25,10 @@ class ModelSettings(Settings):
 
     source: str = setting("", "Model", "A diffusers model folder, or a hub id such as owner/name.")
     family: str = setting("", "Family", "Model family; empty recognises it from the model's files.", advanced=True)
+    expert: Literal["all", "high", "low"] = setting(
+        "all", "Experts", "Of models with two experts, the one for high noise levels, the one for low ones, or all in turns. "
+        "Other models have one.", advanced=True,
+    )  # fmt: skip
 
 
 class AdapterSettings(Settings):
@@ -53,6 +57,10 @@ class ObjectiveSettings(Settings):
     shift: float = setting(
         0.0, "Shift", "Moves the noise levels of training upwards (>1) or downwards (<1); 0 uses the model's own.", ge=0, le=100, step=0.5
     )
+    guidance: float = setting(
+        0.0, "Training guidance", "What guidance-distilled models are fed as guidance in training; 0 uses the family's value, others "
+        "have no such input.", ge=0, le=30, step=0.5, advanced=True,
+    )  # fmt: skip
     logit_mean: float = setting(0.0, "Logit mean", "Mean of the logit-normal distribution.", ge=-5, le=5, step=0.1, advanced=True)
     logit_std: float = setting(1.0, "Logit deviation", "Deviation of the logit-normal distribution.", gt=0, le=5, step=0.1, advanced=True)
 
@@ -80,6 +88,10 @@ class ScheduleSettings(Settings):
         1, "Accumulation", "Batches whose gradients are added up for one optimizer step.", ge=1, le=1024, advanced=True
     )
     seed: int = setting(0, "Seed", "Seed of every random draw of the run.", ge=0, le=2**53 - 1)
+    switch_every: int = setting(
+        10, "Switch experts every", "Steps that one of two experts is trained before it is the other's turn.", unit="steps",
+        ge=1, le=100000, advanced=True,
+    )  # fmt: skip
     video_batch_size_multiplier: float = setting(
         1.0, "Video batch multiplier", "Clips of more than one frame are computed batch size × this at a time, rounded, at least one, so "
         "that images can have larger batches than videos. A step averages over batch size × accumulation examples all the same.",
@@ -123,6 +135,7 @@ class SamplePrompt(Settings):
     size: Bucket | None = setting(None, "Size", "Frames x height x width; empty uses the first bucket.")
     seed: int = setting(0, "Seed", "Seed of the starting noise.", ge=0, le=2**53 - 1)
     image: str = setting("", "First frame", "Image file to start from, for families that take one.")
+    last_image: str = setting("", "Last frame", "Image file to end at, for families that take one.")
 
 
 class SampleSettings(Settings):

@@ -15,12 +15,12 @@ from .events import EventLog, Listener, Silent, read_events
 from .packages import require
 
 if TYPE_CHECKING:
-    from .adapters.file import LoraWeights
     from .adapters.lora import Lora
+    from .adapters.weights import LoraWeights
     from .components import Components
     from .data.dataset import TrainingData
     from .job import TrainingJob
-    from .models.base import ModelFamily
+    from .models.base import Expert, ModelFamily
     from .runfolder import RunFolder
     from .sampling import SampleRequest
 
@@ -55,15 +55,20 @@ class Places:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run left: the LoRA file, the loss of every step and the newest sample videos."""
+    """What a run left: the LoRA files, the loss of every step and the newest sample videos."""
 
     run_id: str
     folder: Path
     model: Path
-    lora: Path
+    loras: dict[str, Path]  # by expert, with one expert by ""
     steps: int
     losses: list[float]
     samples: list[Path]
+
+    @property
+    def lora(self) -> Path:
+        """The LoRA file, of several experts the first."""
+        return next(iter(self.loras.values()))
 
 
 def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> RunResult:
@@ -98,7 +103,7 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
             seed=job.schedule.seed, may_download=places.downloads is not None,
         )  # fmt: skip
         log.emit(events.Phase("prepare", "Identifying the model"))
-        weights = component_identity(store.index, family.folder, ["transformer"], log.check)
+        weights = component_identity(store.index, family.files.paths(["transformer"]), log.check)
         store.index.save()
         folder, reason = open_run(job, key_of(dataset=dataset.fingerprint, model=weights), places.runs, places.loras)
         with folder.only_here():  # the log is its trainer's alone
@@ -114,14 +119,16 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
 def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: TrainingData, components: Components, log: EventLog) -> RunResult:
     from .adapters.export import Exporter
     from .data.sampler import Sampler
+    from .experts import trained_experts
     from .objectives.flow_matching import FlowMatching
     from .samples import Samples
     from .training import Training
 
     family, compute, steps = components.family, components.compute, job.schedule.steps
     exporter = Exporter(places.loras, folder.name, job, family)
-    lora_file, done = exporter.file(steps), steps
-    if folder.checkpoints()[-1:] == [steps] and _readable(lora_file, family):
+    experts = trained_experts(family.spec, job.model.expert)
+    files, done = {expert.name: exporter.file(steps, expert.name) for expert in experts}, steps
+    if folder.checkpoints()[-1:] == [steps] and all(_readable(file, family) for file in files.values()):
         log.notice("Already trained with these settings and clips; this is that result.", "output.name", "info")
     else:
         folder.write_job(job)
@@ -137,14 +144,14 @@ def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: Trainin
         with compute.repeatable():
             log.emit(events.Phase("load", "Loading the transformer"))
             newest = folder.newest_checkpoint(log)
-            lora = _attach(job, newest[1] if newest else None, components, log)
+            loras = {e.name: _attach(job, e, newest[1].get(e.name) if newest else None, components, log) for e in experts}
             objective = FlowMatching(job, family, dataset, sampler, compute.device)
             samples = Samples(folder, requests, dataset, components, log)
-            training = Training(job, folder, components, lora, objective, samples, log)
+            training = Training(job, folder, components, loras, objective, samples, log)
             training.resume(newest)
-            lora_file, done = training.train(exporter), training.step
-    result = _result(folder, family, lora_file, done)
-    log.emit(events.Finished(done, str(lora_file)) if done == steps else events.Stopped(done))
+            files, done = training.train(exporter), training.step
+    result = _result(folder, family, files, done)
+    log.emit(events.Finished(done, str(result.lora)) if done == steps else events.Stopped(done))
     return result
 
 
@@ -169,22 +176,22 @@ def check_against_model(job: TrainingJob, family: ModelFamily, fresh: bool) -> N
     A run that may be resumed does not need the LoRA that it continued from: its checkpoints hold all.
     """
     from .adapters.file import load_lora
+    from .adapters.weights import require_modules
+    from .experts import trained_experts
     from .sampling import SampleRequest
 
     problems: list[Problem] = []
     for number, prompt in enumerate(job.samples.prompts):
         try:
-            if prompt.size is not None:
-                SampleRequest(prompt.prompt, prompt.size.frames, prompt.size.height, prompt.size.width).checked(family.spec)
+            frames, height, width = prompt.size.shape if prompt.size else family.spec.default_bucket
+            SampleRequest(prompt.prompt, frames, height, width, first_frame=prompt.image, last_frame=prompt.last_image).checked(family.spec)
         except UserError as error:
             problems += [Problem(f"samples.prompts.{number}.{p.where}", p.found, p.cure) for p in error.problems]
-        if prompt.image and "first_frame" not in family.spec.conditions:
-            problems.append(
-                Problem(f"samples.prompts.{number}.image", "is not used: this model starts from text alone.", "Remove the image.")
-            )
     try:
+        trained_experts(family.spec, job.model.expert)
         if job.adapter.continue_from and fresh:
-            load_lora(Path(job.adapter.continue_from), family)
+            weights = load_lora(Path(job.adapter.continue_from), family)
+            require_modules(weights, family.layer_shapes, job.adapter.continue_from)
     except UserError as error:
         problems += error.problems
     if problems:
@@ -211,6 +218,8 @@ def sample_requests(job: TrainingJob, family: ModelFamily, dataset: TrainingData
             settings.guidance,
             settings.shift,
             prompt.seed,
+            prompt.image,
+            prompt.last_image,
         )
         requests.append(request.checked(family.spec))
     return requests
@@ -226,32 +235,33 @@ def _readable(file: Path, family: ModelFamily) -> bool:
     return True
 
 
-def _attach(job: TrainingJob, weights: LoraWeights | None, components: Components, log: EventLog) -> Lora:
-    """The run's LoRA: shaped by a checkpoint's `weights`, else by the LoRA it continues from, else by the settings."""
-    from .adapters.file import load_lora, require_modules
+def _attach(job: TrainingJob, expert: Expert, weights: LoraWeights | None, components: Components, log: EventLog) -> Lora:
+    """An expert's LoRA: a checkpoint's `weights`, else the LoRA that it continues from, else shaped by the settings."""
+    from .adapters.file import load_lora
     from .adapters.lora import Lora
 
-    family, transformer = components.family, components.transformer()
+    family, transformer = components.family, components.transformer(expert)
     if job.memory.gradient_checkpointing:
         transformer.enable_gradient_checkpointing()
     settings = job.adapter
     if weights is None and settings.continue_from:
         weights = load_lora(Path(settings.continue_from), family)
-        require_modules(weights, dict(transformer.named_modules()), settings.continue_from)
-    if weights and (weights.rank, weights.alpha) != (settings.rank, settings.effective_alpha):
-        log.notice(f"Continuing a LoRA of rank {weights.rank} and alpha {weights.alpha:g}: these are used.", "adapter.rank", "info")
-        settings = settings.model_copy(update={"rank": weights.rank, "alpha": weights.alpha})
-    lora = Lora.attach(transformer, family.spec, settings, job.schedule.seed, log)
-    if weights:
-        lora.load(weights, job.adapter.continue_from or "adapter")
+        if weights.strengths != [(settings.rank, settings.effective_alpha)]:
+            log.notice(f"Continuing a LoRA of {weights}: these are used.", "adapter.rank", "info")
+    if weights is None:
+        lora = Lora.attach(transformer, family.spec, settings, job.schedule.seed, log)
+    else:
+        lora = Lora.from_weights(transformer, weights, settings.continue_from or "adapter", settings.dropout)
     lora.train(True)
     return lora
 
 
-def _result(folder: RunFolder, family: ModelFamily, lora: Path, steps: int) -> RunResult:
-    from .adapters.file import check_changed, load_lora
+def _result(folder: RunFolder, family: ModelFamily, loras: dict[str, Path], steps: int) -> RunResult:
+    from .adapters.file import load_lora
+    from .adapters.weights import check_changed
 
-    check_changed(load_lora(lora, family), str(lora))
+    for lora in loras.values():
+        check_changed(load_lora(lora, family), str(lora))
     losses: list[float] = []
     samples: dict[object, Path] = {}
     for event in read_events(folder.events):
@@ -259,4 +269,4 @@ def _result(folder: RunFolder, family: ModelFamily, lora: Path, steps: int) -> R
             losses.append(float(str(event["loss"])))
         elif event["type"] == "sample":
             samples[event["slot"]] = folder.path / str(event["file"])
-    return RunResult(folder.id, folder.path, family.folder, lora, steps, losses, list(samples.values()))
+    return RunResult(folder.id, folder.path, Path(family.files.name), loras, steps, losses, list(samples.values()))

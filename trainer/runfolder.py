@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import __version__
-from .adapters.file import LoraWeights
+from .adapters.weights import LoraPair, LoraWeights
 from .errors import UserError, fail
 from .files import write_bytes, write_json
 from .job import TrainingJob
@@ -117,8 +117,8 @@ class RunFolder:
         names = [p.name.removeprefix("step-") for p in folder.glob("step-*") if (p / "state.json").is_file()]
         return sorted(int(name) for name in names if name.isdigit())
 
-    def save_checkpoint(self, step: int, weights: LoraWeights, state: dict[str, Any], keep: int) -> Path:
-        """Writes a checkpoint that is complete or absent, then removes the oldest beyond `keep`."""
+    def save_checkpoint(self, step: int, weights: dict[str, LoraWeights], state: dict[str, Any], keep: int) -> Path:
+        """Writes a checkpoint that is complete or absent, then removes the oldest beyond `keep`; `weights` are by expert."""
         import torch
         from safetensors.torch import save
 
@@ -129,14 +129,16 @@ class RunFolder:
         try:
             shutil.rmtree(beside, ignore_errors=True)
             beside.mkdir(parents=True)
-            halves: dict[str, Tensor] = {}
-            for name, (down, up) in weights.pairs.items():
-                halves |= {f"{name}.down": down, f"{name}.up": up}
             tensors = io.BytesIO()
             torch.save(state, tensors)  # to memory: on a full disk torch and safetensors raise errors of their own
-            write_bytes(beside / "adapter.safetensors", save(halves))
+            for expert, own in weights.items():
+                halves: dict[str, Tensor] = {}
+                for name, pair in own.pairs.items():
+                    alpha = torch.tensor(pair.alpha, dtype=torch.float64)
+                    halves |= {f"{name}.down": pair.down, f"{name}.up": pair.up, f"{name}.alpha": alpha}
+                write_bytes(beside / _adapter_file(expert), save(halves))
             write_bytes(beside / "optimizer.pt", tensors.getvalue())
-            write_json(beside / "state.json", {"step": step, "rank": weights.rank, "alpha": weights.alpha})
+            write_json(beside / "state.json", {"step": step, "experts": list(weights)})
             shutil.rmtree(final, ignore_errors=True)
             os.replace(beside, final)
         except OSError as error:
@@ -147,7 +149,7 @@ class RunFolder:
             shutil.rmtree(self.path / "checkpoints" / step_name(old), ignore_errors=True)
         return final
 
-    def newest_checkpoint(self, log: EventLog) -> tuple[int, LoraWeights, dict[str, Any]] | None:
+    def newest_checkpoint(self, log: EventLog) -> tuple[int, dict[str, LoraWeights], dict[str, Any]] | None:
         """Step, adapter weights and optimizer state of the newest checkpoint that can be read; damaged ones are set aside, and told."""
         for step in reversed(self.checkpoints()):
             try:
@@ -161,16 +163,23 @@ class RunFolder:
                 log.notice(f"The checkpoint of step {step} cannot be read ({error}): training goes on from an earlier one.", str(aside))
         return None
 
-    def _load_checkpoint(self, step: int) -> tuple[LoraWeights, dict[str, Any]]:
+    def _load_checkpoint(self, step: int) -> tuple[dict[str, LoraWeights], dict[str, Any]]:
         import torch
         from safetensors.torch import load
 
         folder = self.path / "checkpoints" / step_name(step)
         about = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-        halves = load((folder / "adapter.safetensors").read_bytes())
-        names = [key.removesuffix(".down") for key in halves if key.endswith(".down")]
-        weights = LoraWeights({n: (halves[f"{n}.down"], halves[f"{n}.up"]) for n in names}, about["rank"], about["alpha"])
+        weights = {}
+        for expert in about["experts"]:
+            halves = load((folder / _adapter_file(expert)).read_bytes())
+            names = [key.removesuffix(".down") for key in halves if key.endswith(".down")]
+            pairs = {n: LoraPair(halves[f"{n}.down"], halves[f"{n}.up"], halves[f"{n}.alpha"].item()) for n in names}
+            weights[expert] = LoraWeights(pairs)
         return weights, torch.load(folder / "optimizer.pt", weights_only=True, map_location="cpu")
+
+
+def _adapter_file(expert: str) -> str:
+    return f"adapter-{expert}.safetensors" if expert else "adapter.safetensors"
 
 
 def step_name(step: int) -> str:

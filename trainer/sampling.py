@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from .adapters.file import load_lora, require_modules
+from .adapters.file import load_lora
 from .adapters.lora import Lora
+from .adapters.weights import require_modules
 from .components import Components
 from .compute import Compute
 from .errors import fail
 from .events import EventLog, Listener, Silent
+from .experts import expert_for
 from .models import open_model
 from .models.base import ModelInputs
 from .objectives.noise_levels import sampling_sigmas
@@ -38,9 +40,23 @@ class SampleRequest:
     guidance: float = 0.0
     shift: float = 0.0
     seed: int = 0
+    first_frame: str = ""  # picture files to start from and to end at
+    last_frame: str = ""
+
+    @property
+    def pictures(self) -> dict[str, str]:
+        """The picture files that are given, by condition."""
+        given = {"first_frame": self.first_frame, "last_frame": self.last_frame}
+        return {name: file for name, file in given.items() if file}
 
     def checked(self, spec: FamilySpec) -> SampleRequest:
-        """The request itself; raises UserError if the model cannot draw this size."""
+        """The request itself; raises UserError if the model cannot draw this size, or lacks a picture or takes none."""
+        for name in spec.required:
+            if name not in self.pictures:
+                raise fail(name, "is missing: this model starts from a picture.", "Give a picture file.")
+        for name in self.pictures:
+            if name not in spec.conditions:
+                raise fail(name, "is not used: this model does not take that picture.", "Remove it.")
         if not spec.frame_rule.allows(self.frames):
             raise fail(
                 "frames",
@@ -64,34 +80,42 @@ def start_noise(spec: FamilySpec, request: SampleRequest) -> Tensor:
 
 def denoise(
     family: ModelFamily,
-    transformer: nn.Module,
+    transformer: Callable[[float], nn.Module],
     x: Tensor,
     sigmas: Tensor,
     text: dict[str, Tensor],
     negative: dict[str, Tensor],
     guidance: float,
+    given: dict[str, Tensor] | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Tensor:
     """Euler steps along the velocity with classifier-free guidance (Ho & Salimans 2022): noise [B, …] -> latents [B, …].
 
-    `sigmas` [steps + 1] runs from 1 to 0. `check` is called before each step and may raise.
+    `transformer` gives the module that serves a noise level, `sigmas` [steps + 1] runs from 1 to 0; a guidance-distilled
+    model is fed the guidance instead. `check` is called before each step and may raise.
     """
     import torch
 
+    given = given or {}
+    if family.spec.guidance_input is not None:
+        given, guidance = {**given, "guidance": torch.full((x.shape[0],), guidance, device=x.device)}, 1.0
     with torch.no_grad():
         for sigma, following in pairwise(sigmas):
             check()
-            level = sigma.expand(x.shape[0]).to(x.device)
-            velocity = _velocity(family, transformer, x, level, text)
+            module, level = transformer(sigma.item()), sigma.expand(x.shape[0]).to(x.device)
+            x = family.conditioned(x, given)
+            velocity = _velocity(family, module, x, level, text, given)
             if guidance != 1:
-                base = _velocity(family, transformer, x, level, negative)
+                base = _velocity(family, module, x, level, negative, given)
                 velocity = base + guidance * (velocity - base)
             x = x + (following - sigma).to(x.device) * velocity
-    return x
+    return family.conditioned(x, given)
 
 
-def _velocity(family: ModelFamily, transformer: nn.Module, x: Tensor, sigma: Tensor, text: dict[str, Tensor]) -> Tensor:
-    inputs = ModelInputs(family.denoiser_inputs(x, sigma, text), x, sigma, target=x)
+def _velocity(
+    family: ModelFamily, transformer: nn.Module, x: Tensor, sigma: Tensor, text: dict[str, Tensor], given: dict[str, Tensor]
+) -> Tensor:
+    inputs = ModelInputs(family.denoiser_inputs(x, sigma, text, given), x, sigma, target=x)
     return family.predict(transformer, inputs).float()
 
 
@@ -106,15 +130,44 @@ def draw(
     import torch
 
     family, compute, spec = components.family, components.compute, components.family.spec
-    sigmas = sampling_sigmas(request.steps, request.shift or spec.sample_shift)
     with_text, without = ({k: v.to(compute.device) for k, v in family.text_inputs([t]).items()} for t in (text, negative))
-    noise = start_noise(spec, request).to(compute.device)
+    noise, given = start_noise(spec, request).to(compute.device), _given(components, request)
+    sigmas = family.noise_level(sampling_sigmas(request.steps, request.shift or family.shift(noise.shape[1:], sampling=True)))
+
+    def denoised(noise: Tensor, given: dict[str, Tensor]) -> Tensor:
+        return denoise(family, serving(components), noise, sigmas, with_text, without, request.guidance or spec.guidance, given, check)
+
     with compute.autocast():
-        latents = denoise(family, components.transformer(), noise, sigmas, with_text, without, request.guidance or spec.guidance, check)
+        latents = family.generate(denoised, noise, given)
     if not torch.isfinite(latents).all():
         raise fail("sample", f"'{request.prompt}' came out as NaN.", "Set precision to fp32, or train at a lower learning rate.")
     check()
     return family.decode_video(components.vae(), latents)
+
+
+def serving(components: Components) -> Callable[[float], nn.Module]:
+    """Gives the transformer that serves a noise level, on the device."""
+    return lambda sigma: cast("nn.Module", components.transformer(expert_for(sigma, components.family.spec.experts)))
+
+
+def _given(components: Components, request: SampleRequest) -> dict[str, Tensor]:
+    """What the model is given of the request's pictures, each cut to the video's size, as a batch of one on the device."""
+    import torch
+
+    from .data.pictures import first_picture
+
+    family, device = components.family, components.compute.device
+    if not family.spec.conditions:
+        return {}
+    height, width = request.height, request.width
+    frames = {name: first_picture(Path(file), height, width, name) for name, file in request.pictures.items()}
+    pictures = {name: torch.from_numpy(frame).to(device) for name, frame in frames.items()}
+    seer = components.image_encoder() if family.spec.image_encoder else None
+    with torch.no_grad():
+        encoded = family.encode_conditions(components.vae(), seer, pictures, (request.frames, height, width))
+    components.park_vae()
+    components.park_image_encoder()
+    return {name: tensor[None].to(device) for name, tensor in encoded.items()}
 
 
 class Countdown:
@@ -130,17 +183,20 @@ class Countdown:
 
 
 class VideoSampler:
-    """A model folder opened for drawing, with an optional LoRA; one object draws many videos."""
+    """A model folder opened for drawing, with LoRA files by expert; one object draws many videos."""
 
     def __init__(
-        self, folder: Path, settings: ComputeSettings, lora: Path | None = None, strength: float = 1.0, listener: Listener | None = None
-    ) -> None:
+        self, folder: Path, settings: ComputeSettings, lora: Mapping[str, Path] | None = None, strength: float = 1.0,
+        listener: Listener | None = None,
+    ) -> None:  # fmt: skip
         self.family = open_model(folder)
         self.log = EventLog(listener or Silent())
         self.components = Components(self.family, Compute(settings), self.log)
-        self._weights = load_lora(lora, self.family) if lora else None
-        self._where, self._strength = str(lora), strength
-        self.lora: Lora | None = None
+        self._strength = strength
+        self._weights = {name: (load_lora(file, self.family), str(file)) for name, file in (lora or {}).items()}
+        for weights, where in self._weights.values():
+            require_modules(weights, self.family.layer_shapes, where)
+        self.loras: list[Lora] = []
         self._texts: dict[str, dict[str, Tensor]] = {}
 
     def text(self, prompt: str) -> dict[str, Tensor]:
@@ -151,11 +207,13 @@ class VideoSampler:
 
     def attach(self) -> None:
         """Puts the LoRA on the transformer, once: after the texts are encoded, as both models may not fit together."""
-        if self._weights is not None and self.lora is None:
-            transformer = self.components.transformer()
-            require_modules(self._weights, dict(transformer.named_modules()), self._where)
-            self.lora = Lora.from_weights(transformer, self._weights, self._where)
-            self.lora.set_strength(self._strength)
+        if self.loras:
+            return
+        for expert in self.family.spec.experts:
+            if expert.name in self._weights:
+                weights, where = self._weights[expert.name]
+                self.loras.append(Lora.from_weights(cast("nn.Module", self.components.transformer(expert)), weights, where))
+                self.loras[-1].set_strength(self._strength)
 
     def __call__(self, request: SampleRequest) -> Tensor:
         """Draws a request: [F, H, W, 3] uint8; raises UserError for a size the model cannot draw, Interrupted on cancel."""

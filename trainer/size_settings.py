@@ -35,6 +35,11 @@ class Bucket(Settings):
     height: int = setting(480, "Height", "Height of the frames.", unit="px", ge=16, le=8192)
     width: int = setting(832, "Width", "Width of the frames.", unit="px", ge=16, le=8192)
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Frames, height, width."""
+        return self.frames, self.height, self.width
+
     def __str__(self) -> str:
         return f"{self.frames}x{self.height}x{self.width}"
 

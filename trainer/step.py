@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class TrainState:
-    """What changes as training goes on, apart from the adapter's weights inside the model."""
+    """What changes as training goes on, apart from the adapters' weights inside the model."""
 
-    transformer: nn.Module
+    transformer: nn.Module  # of several experts, the one whose turn it is
     parameters: list[nn.Parameter]
     optimizer: torch.optim.Optimizer
     scaler: GradScaler

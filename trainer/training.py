@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from . import events
+from .experts import expert_at, trained_experts
 from .optim import make_optimizer
 from .runfolder import RunFolder
 from .step import StepResult, TrainState, train_step
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from .adapters.export import Exporter
-    from .adapters.file import LoraWeights
     from .adapters.lora import Lora
+    from .adapters.weights import LoraWeights
     from .components import Components
     from .events import EventLog
     from .job import TrainingJob
@@ -33,21 +37,22 @@ class Training:
         job: TrainingJob,
         run: RunFolder,
         components: Components,
-        lora: Lora,
+        loras: Mapping[str, Lora],
         objective: Objective,
         samples: Samples,
         log: EventLog,
     ) -> None:
-        self.job, self.run, self.lora, self.objective, self.samples, self.log = job, run, lora, objective, samples, log
-        self.compute = components.compute
-        parameters = lora.parameters()
+        self.job, self.run, self.loras, self.objective, self.samples, self.log = job, run, loras, objective, samples, log
+        self.components, self.compute = components, components.compute
+        self._experts = trained_experts(components.family.spec, job.model.expert)
+        parameters = [parameter for lora in loras.values() for parameter in lora.parameters()]
         optimizer = make_optimizer(parameters, job.optimizer)
-        self.state = TrainState(components.transformer(), parameters, optimizer, self.compute.scaler())
+        self.state = TrainState(self._transformer(1), parameters, optimizer, self.compute.scaler())
         self.step = 0  # optimizer steps done
         self.saved = -1  # step of the newest checkpoint
         self._seconds: deque[float] = deque(maxlen=SPEED_WINDOW)
 
-    def resume(self, newest: tuple[int, LoraWeights, dict[str, Any]] | None) -> None:
+    def resume(self, newest: tuple[int, dict[str, LoraWeights], dict[str, Any]] | None) -> None:
         """Takes up the run's newest checkpoint, whose weights the LoRA has, or starts over if the run was ended before its first."""
         if newest:
             self.step, _, state = newest
@@ -58,21 +63,21 @@ class Training:
             self.log.emit(events.Resumed(self.step))
             self.run.forget_samples(after=self.step)
 
-    def train(self, exporter: Exporter) -> Path:
-        """Trains to the last step, or to where it is told to stop and keep; the exported LoRA's file.
+    def train(self, exporter: Exporter) -> dict[str, Path]:
+        """Trains to the last step, or to where it is told to stop and keep; the exported LoRA files by expert.
 
         Raises Interrupted on cancel, and whatever goes wrong, after a checkpoint of the last whole step.
         """
-        file = None
+        files = None
         self.compute.reset_peak()
         try:
             while True:
                 self.draw_samples()
                 asked = bool(self.step) and self.log.take("save")
                 if asked or (self.step and (self.finished or self.step % self.job.output.save_every == 0)):
-                    file = self.save(exporter)
+                    files = self.save(exporter)
                 if self.finished or (self.step and self.log.take("stop")):
-                    return file if file and self.saved == self.step else self.save(exporter)
+                    return files if files and self.saved == self.step else self.save(exporter)
                 self.one_step()
         except Exception:
             if self.step > max(self.saved, 0):
@@ -87,6 +92,7 @@ class Training:
     def one_step(self) -> None:
         """Trains one step and reports it."""
         start = time.perf_counter()
+        self.state.transformer = self._transformer(self.step + 1)
         result = train_step(self.step + 1, self.job, self.state, self.objective, self.compute, self.log)
         self.step += 1
         self._seconds.append(time.perf_counter() - start)
@@ -104,11 +110,19 @@ class Training:
         """Draws the sample prompts if they are due at this step or asked for; those already there are kept."""
         asked, every = self.log.take("sample"), self.job.samples.every
         if asked or (every and (self.finished or self.step % every == 0)):
-            self.lora.train(False)
+            self._set_training(False)
             self.samples.draw(self.step)
-            self.lora.train(True)
+            self._set_training(True)
         if not self.finished and self.log.phase != "train":
             self.log.emit(events.Phase("train"))
+
+    def _transformer(self, step: int) -> nn.Module:
+        """The transformer that a step trains, on the device."""
+        return cast("nn.Module", self.components.transformer(expert_at(step, self._experts, self.job.schedule.switch_every)))
+
+    def _set_training(self, mode: bool) -> None:
+        for lora in self.loras.values():
+            lora.train(mode)
 
     def checkpoint(self) -> Path:
         """Saves all that an exact resume needs."""
@@ -116,13 +130,15 @@ class Training:
             "optimizer": self.state.optimizer.state_dict(),
             "scaler": self.state.scaler.state_dict(),
         }
-        folder = self.run.save_checkpoint(self.step, self.lora.weights(), state, self.job.output.keep)
+        weights = {name: lora.weights() for name, lora in self.loras.items()}
+        folder = self.run.save_checkpoint(self.step, weights, state, self.job.output.keep)
         self.saved = self.step
         return folder
 
-    def save(self, exporter: Exporter) -> Path:
-        """Saves a checkpoint and exports the LoRA; the exported file."""
+    def save(self, exporter: Exporter) -> dict[str, Path]:
+        """Saves a checkpoint and exports the LoRA; the exported files by expert."""
         folder = self.checkpoint()
-        file = exporter(self.lora, self.step)
-        self.log.emit(events.Checkpoint(self.step, folder.relative_to(self.run.path).as_posix(), str(file)))
-        return file
+        files = {name: exporter(lora, self.step, name) for name, lora in self.loras.items()}
+        for file in files.values():
+            self.log.emit(events.Checkpoint(self.step, folder.relative_to(self.run.path).as_posix(), str(file)))
+        return files

@@ -5,8 +5,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.tiny_wan import write_tiny_wan
-from trainer.adapters.file import check_changed, load_lora, require_modules, save_lora
+from trainer.adapters.file import load_lora, save_lora
 from trainer.adapters.lora import Lora
+from trainer.adapters.weights import check_changed, require_modules
 from trainer.errors import UserError
 from trainer.job import AdapterSettings
 from trainer.models import open_model
@@ -106,7 +107,7 @@ def test_bad_files_are_refused_by_name(family, tmp_path):
         save_lora(lora.weights(), family, zero, {})
     assert not zero.exists()
     with pytest.raises(UserError, match="lacks"):
-        require_modules(lora.weights(), ["blocks.0.attn1.to_q"], "x")
+        require_modules(lora.weights(), {"blocks.0.attn1.to_q": (32, 32)}, "x")
 
 
 @pytest.mark.parametrize(
@@ -134,4 +135,4 @@ def test_rank_and_alpha_beyond_our_ranges_are_used_as_they_are(family, tmp_path)
     file = tmp_path / "lora.safetensors"
     save_lora(Lora.attach(family.load_transformer(torch.float32), family.spec, settings, seed=0).weights(), family, file, {})
     lora = Lora.from_weights(family.load_transformer(torch.float32), load_lora(file, family), str(file))
-    assert (lora.rank, lora.alpha) == (600, 2000.0)
+    assert lora.weights().strengths == [(600, 2000.0)]

@@ -14,6 +14,7 @@ import torch
 
 from trainer.events import EventLog, Notice
 from trainer.models.base import FamilySpec, FrameRule, TextEncoder
+from trainer.models.files import DiffusersFolder
 
 LEVELS = 8  # grey step between neighbouring frames
 
@@ -94,7 +95,7 @@ class FakeFamily:
     """Encodes a clip as every fourth frame, averaged over 8 × 8 blocks, and a text as its bytes."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.spec, self.vae_dtype = folder, SPEC, torch.float32
+        self.files, self.spec, self.vae_dtype = DiffusersFolder(folder), SPEC, torch.float32
         self.encoded: list[torch.Tensor] = []
         self.texts: list[str] = []
 
@@ -127,6 +128,9 @@ class FakeEncoders:
 
     def park_vae(self) -> None:
         self.parked.append("vae")
+
+    def park_image_encoder(self) -> None:
+        pass
 
     def park_text_encoder(self) -> None:
         self.parked.append("text")

@@ -82,7 +82,7 @@ class Opens:
 
     def parquet(self, folder, text_encoder=True, listener=None, captions=None, **settings):
         self.heard = listener or Hears()
-        source = ParquetFolder(**{"folder": str(folder), "encoder": str(self.family.folder), **settings})
+        source = ParquetFolder(**{"folder": str(folder), "encoder": str(self.family.files.root), **settings})
         encoders = self.components() if text_encoder else None
         return open_parquet(source, self.family, TensorCache(self.cache), encoders, EventLog(self.heard), captions=captions)
 
@@ -284,7 +284,7 @@ def test_rows_that_do_not_fit_are_told_and_the_others_trained(opens, tmp_path):
     poisoned = to_row(sample(7), "t2v")
     poisoned["vae_latent_bytes"] = b"\xff" * len(poisoned["vae_latent_bytes"])
     file = write_rows(tmp_path / "their/combined_parquet_dataset/worker_0/data_chunk_0.parquet", [*rows, image, poisoned])
-    dataset = opens.parquet(tmp_path / "their", encoder=str(opens.family.folder))
+    dataset = opens.parquet(tmp_path / "their", encoder=str(opens.family.files.root))
     assert [(item.name, item.captions, str(item.size)) for item in dataset.items] == [
         ("clip0", ("",), "9x32x32"),
         ("b.png", ("b",), "1x32x32"),
@@ -314,10 +314,10 @@ def test_the_declared_encoder_is_compared_with_the_model(opens, tmp_path):
         opens.parquet(tmp_path / "out", encoder=encoder)
         return "\n".join(opens.heard.notices)
 
-    assert told(str(opens.family.folder)) == ""
+    assert told(str(opens.family.files.root)) == ""
     assert "not declared" in told("")
     assert "cannot be checked" in told("someone/other-model")
-    assert told(f"someone/{opens.family.folder.name}") == ""
+    assert told(f"someone/{opens.family.files.root.name}") == ""
     same = write_tiny_wan(tmp_path / "same")
     assert told(str(same)) == ""
     assert "files of vae, text_encoder in" in told(str(write_tiny_wan(tmp_path / "other", seed=1)))
@@ -385,7 +385,7 @@ def test_opening_stops_on_cancel_and_names_what_is_missing(opens, tmp_path):
     write_samples([sample(0)], "t2v", tmp_path / "out", "s")
     with pytest.raises(Interrupted):
         opens.parquet(tmp_path / "out", listener=Hears("phase"))
-    for folder, text in ((" ", "is empty"), (tmp_path / "none", "does not exist"), (opens.family.folder / "vae", r"no \.parquet file")):
+    for folder, text in ((" ", "is empty"), (tmp_path / "none", "does not exist"), (opens.family.files.root / "vae", r"no \.parquet file")):
         with pytest.raises(UserError, match=text):
             opens.parquet(folder)
 

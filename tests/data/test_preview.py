@@ -173,7 +173,7 @@ def test_look_alikes_are_told_among_what_is_encoded_or_shown_and_no_weights_are_
     seen = show(clips, **settings)
     assert (seen.report.alike, seen.report.compared) == ([["a.mp4", "b.avi"]], 6) and "a.mp4 and b.avi" in str(seen.report.notices)
     assert not any("are compared" in line for line in seen.report.lines())
-    (family.folder / "vae/model.safetensors").write_bytes(b"another")
+    (family.files.root / "vae/model.safetensors").write_bytes(b"another")
     assert show(clips, **settings).report.compared == 1
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..runfolder import step_name
-from .file import require_modules, save_lora
+from .file import save_lora
+from .weights import LoraWeights, require_modules
 
 if TYPE_CHECKING:
     from ..job import TrainingJob
@@ -32,18 +33,18 @@ class Exporter:
     job: TrainingJob
     family: ModelFamily
 
-    def file(self, step: int) -> Path:
-        """The file of a step."""
-        return self.folder / self.name / f"{self.name}-{step_name(step)}.safetensors"
+    def file(self, step: int, expert: str = "") -> Path:
+        """The file of a step, for models of several experts one for each."""
+        return self.folder / self.name / f"{self.name}{f'-{expert}' if expert else ''}-{step_name(step)}.safetensors"
 
-    def __call__(self, lora: Lora, step: int) -> Path:
+    def __call__(self, lora: Lora, step: int, expert: str = "") -> Path:
         """Exports, reads back and compares; raises UserError if the LoRA is not finite or the folder not writable."""
-        file, weights = self.file(step), lora.weights()
-        require_modules(weights, lora.layers, str(file))
-        save_lora(weights, self.family, file, self.metadata(lora, step))
+        file, weights = self.file(step, expert), lora.weights()
+        require_modules(weights, self.family.layer_shapes, str(file))
+        save_lora(weights, self.family, file, self.metadata(weights, step, expert))
         return file
 
-    def metadata(self, lora: Lora, step: int) -> dict[str, str]:
+    def metadata(self, weights: LoraWeights, step: int, expert: str = "") -> dict[str, str]:
         """Safetensors metadata: modelspec 1.0.0 keys, kohya's ss_ keys, and the settings, which name no folder of this machine."""
         job, spec = self.job, self.family.spec
         return {
@@ -57,9 +58,9 @@ class Exporter:
             "modelspec.trigger_phrase": ", ".join(_triggers(job)),
             "ss_output_name": self.name,
             "ss_network_module": "networks.lora",
-            "ss_network_dim": str(lora.rank),
-            "ss_network_alpha": str(lora.alpha),
-            "ss_base_model_version": f"{spec.family}-{spec.variant}",
+            "ss_network_dim": str(max(rank for rank, _ in weights.strengths)),
+            "ss_network_alpha": str(max(alpha for _, alpha in weights.strengths)),
+            "ss_base_model_version": "-".join(filter(None, (spec.family, spec.variant, expert))),
             "ss_sd_model_name": Path(job.model.source).name,
             "ss_steps": str(step),
             "ss_learning_rate": str(job.optimizer.learning_rate),

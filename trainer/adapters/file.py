@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import Problem, UserError, fail
+from ..errors import fail
 from ..files import complete_or_absent
+from .comfy import from_comfy, to_comfy
+from .weights import LoraPair, LoraWeights, check_finite
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..models.base import ModelFamily
 
-PREFIX = "diffusion_model."
 SUFFIXES = {  # what others call the two halves -> ours
     ".lora_A.weight": "down",
     ".lora_B.weight": "up",
@@ -23,15 +22,6 @@ SUFFIXES = {  # what others call the two halves -> ours
     ".lora_up.weight": "up",
     ".alpha": "alpha",
 }
-
-
-@dataclass
-class LoraWeights:
-    """A LoRA by transformer module name: (down [rank, in], up [out, rank]), applied at alpha / rank."""
-
-    pairs: dict[str, tuple[Tensor, Tensor]]
-    rank: int
-    alpha: float
 
 
 def save_lora(weights: LoraWeights, family: ModelFamily, file: Path, metadata: dict[str, str]) -> None:
@@ -42,13 +32,13 @@ def save_lora(weights: LoraWeights, family: ModelFamily, file: Path, metadata: d
     import torch
     from safetensors.torch import save
 
-    tensors: dict[str, Tensor] = {}
-    for module, (down, up) in weights.pairs.items():
-        name = PREFIX + family.comfy_name(module)
-        tensors[f"{name}.lora_A.weight"] = down
-        tensors[f"{name}.lora_B.weight"] = up
-        tensors[f"{name}.alpha"] = torch.tensor(float(weights.alpha))
     check_finite(weights, str(file))
+    tensors: dict[str, Tensor] = {}
+    for module, pair in to_comfy(weights, family).items():
+        name = family.keys.prefix + module
+        tensors[f"{name}.lora_A.weight"] = pair.down.contiguous()
+        tensors[f"{name}.lora_B.weight"] = pair.up.contiguous()
+        tensors[f"{name}.alpha"] = torch.tensor(float(pair.alpha))
     try:
         with complete_or_absent(file) as beside:
             beside.write_bytes(save(tensors, metadata))
@@ -58,49 +48,30 @@ def save_lora(weights: LoraWeights, family: ModelFamily, file: Path, metadata: d
 
 
 def _require_same(back: LoraWeights, weights: LoraWeights) -> None:
-    import torch
-
-    assert back.pairs.keys() == weights.pairs.keys() and (back.rank, back.alpha) == (weights.rank, weights.alpha)
-    assert all(torch.equal(a, b) for name, pair in weights.pairs.items() for a, b in zip(pair, back.pairs[name], strict=True))
-
-
-def check_finite(weights: LoraWeights, where: str) -> None:
-    """Raises UserError if the LoRA holds NaN or infinity."""
-    import torch
-
-    bad = [name for name, pair in weights.pairs.items() if not all(torch.isfinite(half).all() for half in pair)]
-    if bad:
-        raise fail(
-            where,
-            f"the LoRA is not finite in {len(bad)} layers (such as {bad[0]}).",
-            "It cannot be used; train it at a lower learning rate.",
-        )
+    """Asserts that what was read is what was written; of fused modules, ranks that are zero in all rows do not come back."""
+    for name, pair in weights.pairs.items():
+        if name not in back.pairs:
+            assert not pair.up.any(), name
+            continue
+        read = back.pairs[name]
+        assert read.equals(pair) or _effect(read).allclose(_effect(pair), rtol=1e-5, atol=1e-7), name
+    assert back.pairs.keys() <= weights.pairs.keys()
 
 
-def check_changed(weights: LoraWeights, where: str) -> None:
-    """Raises UserError if the LoRA would change nothing, every up half being zero."""
-    if not any(up.any() for _, up in weights.pairs.values()):
-        raise fail(where, "the LoRA is all zero, it would change nothing.", "Train more steps or raise the learning rate.")
+def _effect(pair: LoraPair) -> Tensor:
+    return pair.up.double() @ pair.down.double() * pair.scale
 
 
 def load_lora(file: Path, family: ModelFamily) -> LoraWeights:
     """Reads a LoRA file in ComfyUI's names; raises UserError listing keys that do not belong to this family."""
-    import torch
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
-    try:
-        tensors = load(file.read_bytes())  # not mapped: Windows cannot replace a file that is
-    except FileNotFoundError:
-        raise fail(str(file), "does not exist.", "Choose a .safetensors LoRA file.") from None
-    except (SafetensorError, OSError, ValueError) as error:
-        raise fail(str(file), f"is not a readable .safetensors file: {error}.", "Download or export it again.") from None
     halves: dict[str, dict[str, Tensor]] = {}
     unknown = []
-    for key, tensor in tensors.items():
+    for key, tensor in read_tensors(file).items():
         module, kind = _split(key)
+        name = module.removeprefix(family.keys.prefix)
         try:
-            halves.setdefault(family.module_name(module.removeprefix(PREFIX)), {})[kind] = tensor
+            family.keys.found(name)
+            halves.setdefault(name, {})[kind] = tensor
         except KeyError:
             unknown.append(key)
     incomplete = [name for name, found in halves.items() if not _whole(found)]
@@ -112,28 +83,35 @@ def load_lora(file: Path, family: ModelFamily) -> LoraWeights:
             f"{len(unknown)} unknown keys, {len(incomplete)} incomplete layers (such as {sample}).",
             "Choose a LoRA trained for this model.",
         )
-    ranks = {found["down"].shape[0] for found in halves.values()}
-    alphas = {float(found["alpha"]) if "alpha" in found else float(found["down"].shape[0]) for found in halves.values()}
-    if len(ranks) > 1 or len(alphas) > 1:
-        raise fail(
-            str(file), f"has layers of different rank or alpha (ranks {sorted(ranks)}, alphas {sorted(alphas)}).", "Choose another LoRA."
-        )
-    alpha = alphas.pop()
-    if not 0 < alpha < float("inf"):
-        raise fail(str(file), f"has alpha {alpha}: it must be a number above zero.", "Choose another LoRA, or export this one again.")
-    pairs = {name: (found["down"].to(torch.float32), found["up"].to(torch.float32)) for name, found in halves.items()}
-    weights = LoraWeights(pairs, ranks.pop(), alpha)
+    pairs = {name: _pair(found, str(file)) for name, found in halves.items()}
+    try:
+        weights = from_comfy(pairs, family)
+    except KeyError as error:
+        raise fail(str(file), f"has a layer of another size ({error.args[0]}).", "Choose a LoRA trained for this model.") from None
     check_finite(weights, str(file))
     return weights
 
 
-def require_modules(weights: LoraWeights, modules: Iterable[str], where: str) -> None:
-    """Raises UserError if the LoRA has layers that the model lacks."""
-    strangers = sorted(weights.pairs.keys() - set(modules))
-    if strangers:
-        raise UserError(
-            Problem(where, f"has {len(strangers)} layers this model lacks (such as {strangers[0]}).", "It was trained for another size.")
-        )
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """All tensors of a safetensors file; raises UserError if it cannot be read."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        return load(file.read_bytes())  # not mapped: Windows cannot replace a file that is
+    except FileNotFoundError:
+        raise fail(str(file), "does not exist.", "Choose a .safetensors LoRA file.") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise fail(str(file), f"is not a readable .safetensors file: {error}.", "Download or export it again.") from None
+
+
+def _pair(found: dict[str, Tensor], where: str) -> LoraPair:
+    import torch
+
+    alpha = float(found["alpha"]) if "alpha" in found else float(found["down"].shape[0])
+    if not 0 < alpha < float("inf"):
+        raise fail(where, f"has alpha {alpha}: it must be a number above zero.", "Choose another LoRA, or export this one again.")
+    return LoraPair(found["down"].to(torch.float32), found["up"].to(torch.float32), alpha)
 
 
 def _whole(found: dict[str, Tensor]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -9,10 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 from .. import draws
 from ..errors import fail
 from ..packages import without_broken
-from .file import LoraWeights
+from .weights import LoraPair, LoraWeights
 
 if TYPE_CHECKING:
     import torch
+    from peft import LoraConfig
     from torch import Tensor, nn
 
     from ..events import EventLog
@@ -28,18 +30,15 @@ class Lora:
     Each targeted layer computes W·x + (alpha / rank) · B·A·x; B starts at zero, so step 0 changes nothing.
     """
 
-    def __init__(self, transformer: nn.Module, settings: AdapterSettings, targets: str, seed: int, log: EventLog | None = None) -> None:
+    def __init__(self, transformer: nn.Module, config: LoraConfig, seed: int, log: EventLog | None = None) -> None:
         import torch
-        from peft import LoraConfig, inject_adapter_in_model
+        from peft import inject_adapter_in_model
 
-        alpha = cast(int, settings.effective_alpha)  # PEFT takes fractions too, whatever it declares
-        config = LoraConfig(r=settings.rank, lora_alpha=alpha, lora_dropout=settings.dropout, target_modules=targets)
         with draws.module_randomness(torch.device("cpu"), seed, "adapter"), without_broken() as reasons:
             inject_adapter_in_model(config, transformer, NAME)
         for reason in reasons:
             if log:
                 log.notice(reason, "packages")
-        self.rank, self.alpha = settings.rank, settings.effective_alpha
         self.layers: dict[str, Any] = {name: layer for name, layer in transformer.named_modules() if hasattr(layer, "lora_A")}
         for layer in self.layers.values():
             layer.lora_A[NAME].to(torch.float32)
@@ -51,17 +50,24 @@ class Lora:
     @classmethod
     def attach(cls, transformer: nn.Module, spec: FamilySpec, settings: AdapterSettings, seed: int, log: EventLog | None = None) -> Lora:
         """A fresh LoRA on the layers that `settings.targets` names for this family."""
-        return cls(transformer, settings, spec.adapter_targets[settings.targets], seed, log)
+        from peft import LoraConfig
+
+        alpha = cast(int, settings.effective_alpha)  # PEFT takes fractions too, whatever it declares
+        targets = spec.adapter_targets[settings.targets]
+        config = LoraConfig(r=settings.rank, lora_alpha=alpha, lora_dropout=settings.dropout, target_modules=targets)
+        return cls(transformer, config, seed, log)
 
     @classmethod
-    def from_weights(cls, transformer: nn.Module, weights: LoraWeights, where: str) -> Lora:
-        """A LoRA on exactly the layers of loaded weights, holding them; raises UserError naming their file `where`."""
-        import re
+    def from_weights(cls, transformer: nn.Module, weights: LoraWeights, where: str, dropout: float = 0.0) -> Lora:
+        """A LoRA on exactly the layers of loaded weights, of their ranks, holding them; raises UserError naming their file `where`."""
+        from peft import LoraConfig
 
-        from ..job import AdapterSettings
-
-        settings = AdapterSettings.model_construct(rank=weights.rank, alpha=weights.alpha)  # a file may go beyond our ranges
-        lora = cls(transformer, settings, "|".join(map(re.escape, weights.pairs)), seed=0)
+        layers = {re.escape(name): pair for name, pair in weights.pairs.items()}
+        config = LoraConfig(
+            target_modules="|".join(layers), lora_dropout=dropout, rank_pattern={name: pair.rank for name, pair in layers.items()},
+            alpha_pattern={name: cast(int, pair.alpha) for name, pair in layers.items()},
+        )  # fmt: skip
+        lora = cls(transformer, config, seed=0)
         lora.load(weights, where)
         return lora
 
@@ -71,8 +77,10 @@ class Lora:
 
     def weights(self) -> LoraWeights:
         """The weights as plain CPU tensors by module name."""
-        pairs = {name: (_plain(layer.lora_A[NAME].weight), _plain(layer.lora_B[NAME].weight)) for name, layer in self.layers.items()}
-        return LoraWeights(pairs, self.rank, self.alpha)
+        return LoraWeights({
+            name: LoraPair(_plain(layer.lora_A[NAME].weight), _plain(layer.lora_B[NAME].weight), float(layer.lora_alpha[NAME]))
+            for name, layer in self.layers.items()
+        })  # fmt: skip
 
     def load(self, weights: LoraWeights, where: str) -> None:
         """Takes over loaded weights; raises UserError if layers or shapes differ."""
@@ -83,9 +91,9 @@ class Lora:
             found = f"trains other layers: {len(missing)} missing (such as {missing[:1]}), {len(extra)} unexpected (such as {extra[:1]})."
             raise fail(where, found, "Choose the same Layers setting as that LoRA's.")
         with torch.no_grad():
-            for name, (down, up) in weights.pairs.items():
+            for name, pair in weights.pairs.items():
                 layer = self.layers[name]
-                for target, source in ((layer.lora_A[NAME].weight, down), (layer.lora_B[NAME].weight, up)):
+                for target, source in ((layer.lora_A[NAME].weight, pair.down), (layer.lora_B[NAME].weight, pair.up)):
                     if target.shape != source.shape:
                         found = f"{name} has shape {tuple(source.shape)}, this model and rank need {tuple(target.shape)}."
                         raise fail(where, found, "Choose a LoRA trained for this model and size.")
@@ -100,7 +108,7 @@ class Lora:
         """Scales the LoRA's effect; 1 is as trained, 0 the base model."""
         self.strength = strength
         for layer in self.layers.values():
-            layer.scaling[NAME] = strength * self.alpha / self.rank
+            layer.scaling[NAME] = strength * layer.lora_alpha[NAME] / layer.r[NAME]
 
     @contextmanager
     def at_strength(self, strength: float) -> Iterator[None]:

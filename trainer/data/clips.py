@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from ..models.base import ModelFamily
     from .encoders import Encoders
 
-VAE_PARTS = ("vae",)  # subfolders of the model that shape latents
+VAE_PARTS = ("vae",)  # parts of the model that shape latents
+IMAGE_PARTS = ("image_encoder", "image_processor", "feature_extractor")  # those that shape what is seen of pictures
 _LOOK = "look"  # name of a frame's difference hash inside an entry
 
 
@@ -63,7 +64,7 @@ class ClipCache:
 
     def __init__(self, family: ModelFamily, encoders: Encoders, cache: TensorCache, log: EventLog, threads: int = 0) -> None:
         self._family, self._encoders, self._cache, self._log, self._threads = family, encoders, cache, log, threads
-        self._identity = component_identity(cache.index, family.folder, VAE_PARTS, log.check)
+        self._identity = component_identity(cache.index, family.files.paths(shaping_parts(family)), log.check)
 
     def key(self, plan: ClipPlan, take: Take, digest: str) -> str:
         """Name of the cache entry of one variant."""
@@ -103,7 +104,19 @@ class ClipCache:
                     done(number)
         finally:
             self._encoders.park_vae()
+            self._encoders.park_image_encoder()
             self._cache.save()
+
+    def _encoded(self, vae: nn.Module, frames: Tensor) -> dict[str, Tensor]:
+        """An example's latents, and what the model is given of its own first and last frame; frames [F, H, W, 3] uint8."""
+        spec = self._family.spec
+        encoded = self._family.encode_video(vae, frames)
+        if spec.conditions:
+            own = {"first_frame": frames[0], "last_frame": frames[-1]}
+            seer = self._encoders.image_encoder() if spec.image_encoder else None
+            count, height, width, _ = frames.shape
+            encoded |= self._family.encode_conditions(vae, seer, {name: own[name] for name in spec.conditions}, (count, height, width))
+        return encoded
 
     def look(self, entry: Entry) -> np.ndarray:
         """The difference hash of a frame of the clip, 8 bytes; raises UserError if the entry was damaged since."""
@@ -119,12 +132,17 @@ class ClipCache:
             if number == 0:
                 tensors[_LOOK] = torch.from_numpy(look_of(frames))
             with torch.no_grad():
-                encoded = self._family.encode_video(vae, torch.from_numpy(frames).to(self._encoders.compute.device))
+                encoded = self._encoded(vae, torch.from_numpy(frames).to(self._encoders.compute.device))
             for name, tensor in encoded.items():
                 if not tensor.isfinite().all():
-                    raise UnusableClip("the VAE gives values that are not finite", "Look at the clip; if it is sound, use another VAE.")
+                    raise UnusableClip(f"its {name} are not finite", "Look at the clip; if it is sound, use another VAE.")
                 tensors[window_prefix(number) + name] = tensor.cpu()
         return tensors
+
+
+def shaping_parts(family: ModelFamily) -> tuple[str, ...]:
+    """The parts of the model that shape a clip's encoding."""
+    return VAE_PARTS + (IMAGE_PARTS if family.spec.image_encoder else ())
 
 
 def _key(plan: ClipPlan, take: Take, digest: str, family: ModelFamily, encoder: str, tiled: bool) -> str:
@@ -140,7 +158,7 @@ def _key(plan: ClipPlan, take: Take, digest: str, family: ModelFamily, encoder: 
 
 def take_known_looks(entries: Sequence[Entry], family: ModelFamily, cache: TensorCache, tiled: bool, check: Callable[[], None]) -> None:
     """Sets the look of the clips that were encoded before; nothing of the model is read, nor is a file that was not encoded with it."""
-    encoder = known_identity(cache.index, family.folder, VAE_PARTS)
+    encoder = known_identity(cache.index, family.files.paths(shaping_parts(family)))
     for entry in entries if encoder else ():
         check()
         if entry.look is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -96,21 +96,12 @@ def key_of(**parts: object) -> str:
     return hashlib.blake2b(json.dumps(parts, sort_keys=True, ensure_ascii=True).encode(), digest_size=20).hexdigest()
 
 
-def component_identity(index: ContentIndex, folder: Path, prefixes: Iterable[str], check: Callable[[], None] = nothing) -> str:
-    """Hash over all files of the model's subfolders whose names begin with a prefix, such as "vae"; hidden files do not count."""
-    return key_of(**{name: index.digest(path, check) for name, path in _component_files(folder, prefixes)})
+def component_identity(index: ContentIndex, files: Mapping[str, Path], check: Callable[[], None] = nothing) -> str:
+    """Hash over the names and contents of the files of a model's part, as `ModelFiles.paths` gives them."""
+    return key_of(**{name: index.digest(path, check) for name, path in files.items()})
 
 
-def known_identity(index: ContentIndex, folder: Path, prefixes: Iterable[str]) -> str:
+def known_identity(index: ContentIndex, files: Mapping[str, Path]) -> str:
     """The component's identity if the hashes of all its files are remembered, else empty; reads none of them."""
-    digests = {name: index.known(path) for name, path in _component_files(folder, prefixes)}
+    digests = {name: index.known(path) for name, path in files.items()}
     return "" if None in digests.values() else key_of(**digests)
-
-
-def _component_files(folder: Path, prefixes: Iterable[str]) -> Iterator[tuple[str, Path]]:
-    starts = tuple(prefixes)
-    for part in sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name.startswith(starts)):
-        for path in sorted(part.rglob("*")):
-            relative = path.relative_to(folder)
-            if path.is_file() and not any(piece.startswith(".") for piece in relative.parts):
-                yield relative.as_posix(), path

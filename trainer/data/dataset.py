@@ -47,7 +47,7 @@ class Dataset:
     texts: TextCache
 
     def latents(self, item: Item, window: int = 0) -> dict[str, Tensor]:
-        """One example's encoding, {"latents": [C, T, h, w]}; raises UserError if its file was removed or damaged."""
+        """One example's encoding, "latents" [C, T, h, w] and what else the family encodes; raises UserError if its file is damaged."""
         return self.cache.read("clips", item.key, window_prefix(window))
 
     def text(self, caption: str) -> dict[str, Tensor]:

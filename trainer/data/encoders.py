@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from ..models.base import TextEncoder
+    from ..models.base import ImageEncoder, TextEncoder
 
 
 class Precision(Protocol):
@@ -39,8 +39,15 @@ class Encoders(Protocol):
         """Tokenizer and text encoder, on the device."""
         ...
 
+    def image_encoder(self) -> ImageEncoder:
+        """Processor and image encoder, on the device; only for families that have one."""
+        ...
+
     def park_vae(self) -> None:
         """Takes the VAE off the device."""
+
+    def park_image_encoder(self) -> None:
+        """Takes the image encoder off the device."""
 
     def park_text_encoder(self) -> None:
         """Takes the text encoder off the device."""

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..errors import fail
 from .colour import over_background
+from .fit import fit
 from .sources.endings import PICTURE_EXTENSIONS
 from .sources.record import UnusableClip
 
@@ -58,6 +60,15 @@ def picture_frames(path: Path, last: int) -> Iterator[tuple[int, np.ndarray]]:
             yield index, _rgb(image)
         if index < 0:
             yield 0, _rgb(image)
+
+
+def first_picture(path: Path, height: int, width: int, where: str) -> np.ndarray:
+    """A picture file covering height x width and cropped at its centre, [height, width, 3] uint8; raises UserError naming `where`."""
+    try:
+        picture = next(picture_frames(path, 0))[1]
+    except UnusableClip as error:
+        raise fail(where, f"'{path}' {error}.", "Give a picture file, such as a PNG.") from None
+    return fit(picture, (picture.shape[0], picture.shape[1]), height, width)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..models.base import ModelFamily
     from .encoders import Encoders
 
-TEXT_PARTS = ("text_encoder", "tokenizer")  # subfolders of the model that shape embeddings
+TEXT_PARTS = ("text_encoder", "tokenizer")  # parts of the model that shape embeddings
 
 
 class TextCache:
@@ -26,7 +26,7 @@ class TextCache:
         self._family, self._encoders, self._cache, self._log = family, encoders, cache, log
         self._shared = {
             "family": family.spec.family, "variant": family.spec.variant, "length": family.spec.text_length,
-            "encoder": component_identity(cache.index, family.folder, TEXT_PARTS, log.check),
+            "encoder": component_identity(cache.index, family.files.paths(TEXT_PARTS), log.check),
             "dtype": str(encoders.compute.dtype), "format": CACHE_FORMAT,
         }  # fmt: skip
         self._ready = set[str]()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .. import draws
 from ..job import ComputeSettings
 from ..objectives.noise_levels import sampling_sigmas
-from ..sampling import SampleRequest, VideoSampler, denoise, start_noise
+from ..sampling import SampleRequest, VideoSampler, denoise, serving, start_noise
 from . import checker, world
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ class Examiner:
     """The demo model with or without a LoRA that can be switched off, drawing many videos at once."""
 
     def __init__(self, model: Path, lora: Path | None = None, device: str = "auto") -> None:
-        self.sampler = VideoSampler(model, ComputeSettings(device=device, dtype="fp32"), lora)  # as its losses are compared
+        exact = ComputeSettings(device=device, dtype="fp32")  # as its losses are compared
+        self.sampler = VideoSampler(model, exact, {"": lora} if lora else None)
         self.sampler.attach()
         self.family = self.sampler.family
 
@@ -74,7 +75,7 @@ class Examiner:
         noise = torch.cat([start_noise(spec, request) for request in requests]).to(device)
         sigmas = sampling_sigmas(STEPS, spec.sample_shift)
         negative = self._texts([""] * len(requests))
-        latents = denoise(family, components.transformer(), noise, sigmas, text, negative, spec.guidance)
+        latents = denoise(family, serving(components), noise, sigmas, text, negative, spec.guidance)
         return (family.decode_video(components.vae(), latent[None]) for latent in latents)
 
     def _texts(self, prompts: list[str]) -> dict[str, Tensor]:
@@ -83,10 +84,9 @@ class Examiner:
 
     @contextmanager
     def _strength(self, strength: float) -> Iterator[None]:
-        if self.sampler.lora is None:
-            yield
-            return
-        with self.sampler.lora.at_strength(strength):
+        with ExitStack() as stack:
+            for lora in self.sampler.loras:
+                stack.enter_context(lora.at_strength(strength))
             yield
 
     def loss(self, scenes: Sequence[world.Scene], strength: float, noises: int = 8) -> float:

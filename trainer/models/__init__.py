@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..errors import fail, nearest
 from .base import ModelFamily
+from .files import DiffusersFolder
 
 FAMILIES = {"wan": ".wan"}
 
@@ -25,9 +26,10 @@ def open_model(folder: Path, family: str = "") -> ModelFamily:
     if not (folder / "model_index.json").is_file():
         raise fail("model.source", f"'{folder}' holds no model_index.json.", "A diffusers folder has one beside transformer/, vae/, ….")
     candidates = [family_class(family)] if family else [family_class(name) for name in FAMILIES]
+    files = DiffusersFolder(folder)
     for candidate in candidates:
-        if candidate.recognises(folder):
-            model = candidate(folder)
+        if candidate.recognises(files):
+            model = candidate(files)
             model.check_files()
             return model
     raise fail("model.source", f"'{folder}' is not a model of a known family.", f"Families: {', '.join(FAMILIES)}.")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .files import ModelFiles
 from .key_map import KeyMap
@@ -133,7 +133,7 @@ class ModelFamily(ABC):
         from accelerate import init_empty_weights
 
         with init_empty_weights():
-            return self.transformer_class.from_config(self.files.config("transformer"))
+            return cast("Any", self.transformer_class).from_config(self.files.config("transformer"))
 
     @property
     def vae_dtype(self) -> torch.dtype:
@@ -153,6 +153,14 @@ class ModelFamily(ABC):
     def load_image_encoder(self, dtype: torch.dtype) -> ImageEncoder:
         """Processor and image encoder on the CPU, for families whose spec says that they have one."""
         raise NotImplementedError
+
+    @cached_property
+    def layer_shapes(self) -> dict[str, tuple[int, int]]:
+        """[out, in] of every linear layer of the transformer, by module name."""
+        from torch import nn
+
+        layers = {name: layer for name, layer in self.skeleton.named_modules() if isinstance(layer, nn.Linear)}
+        return {name: (layer.out_features, layer.in_features) for name, layer in layers.items()}
 
     # encoders --------------------------------------------------------------------------------------------------
 
@@ -195,7 +203,7 @@ class ModelFamily(ABC):
         """The transformer's arguments at model-space x [B, C, T, h, w] and noise level sigma [B]."""
 
     def conditioned(self, x: Tensor, given: dict[str, Tensor]) -> Tensor:
-        """x with what is given in it put in place, such as a clean first frame."""
+        """X with what is given in it put in place, such as a clean first frame."""
         return x
 
     def loss_mask(self, x: Tensor, given: dict[str, Tensor]) -> Tensor | None:

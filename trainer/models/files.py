@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ..errors import Problem
+
 if TYPE_CHECKING:
     import torch
     from torch import nn
@@ -41,6 +43,18 @@ class ModelFiles(Protocol):
     def load(self, part: str, kind: type[M], dtype: torch.dtype) -> M:
         """A part as a diffusers or transformers class on the CPU; raises OSError or ValueError if the files do not fit."""
         ...
+
+
+def missing_parts(files: ModelFiles, weights: Sequence[str], small: Sequence[str]) -> list[Problem]:
+    """A problem for each part whose configuration or weights are not there; those in `small` have no weights."""
+    problems = []
+    for part in (*weights, *small):
+        if not files.config(part):
+            problems.append(Problem(f"{files.name}, {part}", "is missing.", "Download the whole model again."))
+        elif part in weights and not files.has(part):
+            cure = "Download the weights; other formats are not loaded."
+            problems.append(Problem(f"{files.name}, {part}", "holds no .safetensors file.", cure))
+    return problems
 
 
 class DiffusersFolder:

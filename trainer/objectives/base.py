@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class MicroBatch:
     """B examples of one shape, with every random draw made; tensors are on the training device."""
 
-    latents: Tensor  # [B, C, T, h, w], as cached
+    encoded: dict[str, Tensor]  # "latents" [B, C, T, h, w] as cached, and all that the family is given beside them
     text: dict[str, Tensor]
     noise: Tensor  # [B, C, T, h, w]
     sigma: Tensor  # [B]

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from .. import draws
+from ..experts import expert_at, trained_experts
 from .base import MicroBatch
-from .noise_levels import draw_sigma
+from .noise_levels import draw_sigma_within
 
 if TYPE_CHECKING:
     import torch
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ..data.dataset import TrainingData
     from ..data.sampler import Example, Sampler
     from ..job import TrainingJob
-    from ..models.base import ModelFamily
+    from ..models.base import Expert, ModelFamily
 
 
 class FlowMatching:
@@ -24,36 +25,56 @@ class FlowMatching:
 
     def __init__(self, job: TrainingJob, family: ModelFamily, dataset: TrainingData, sampler: Sampler, device: torch.device) -> None:
         self.job, self.family, self.dataset, self.sampler, self.device = job, family, dataset, sampler, device
-        self.shift = job.objective.shift or family.spec.train_shift
+        self._experts = trained_experts(family.spec, job.model.expert)
 
     def collect(self, step: int) -> Iterator[MicroBatch]:
         """The micro-batches of optimizer step `step` (1-based), each moved to the device when it is needed."""
-        return (self._micro_batch(examples) for examples in self.sampler.plan(step).micro_batches)
+        expert = expert_at(step, self._experts, self.job.schedule.switch_every)
+        return (self._micro_batch(examples, expert) for examples in self.sampler.plan(step).micro_batches)
 
     def loss(self, transformer: nn.Module, batch: MicroBatch) -> Tensor:
         """Mean squared error of the velocity for each example, [B], in the latents' precision (float32)."""
-        inputs = self.family.model_inputs({"latents": batch.latents}, batch.text, batch.noise, batch.sigma)
+        inputs = self.family.model_inputs(batch.encoded, batch.text, batch.noise, batch.sigma)
         error = (self.family.predict(transformer, inputs).to(inputs.target.dtype) - inputs.target).square()
         if inputs.loss_mask is None:
-            return error.flatten(1).mean(1)
-        mask = inputs.loss_mask.expand_as(error)
-        return (error * mask).flatten(1).sum(1) / mask.flatten(1).sum(1)
+            losses = error.flatten(1).mean(1)
+        else:
+            mask = inputs.loss_mask.expand_as(error)
+            losses = (error * mask).flatten(1).sum(1) / mask.flatten(1).sum(1)
+        weight = self.family.loss_weight(batch.sigma)
+        return losses if weight is None else losses * weight
 
-    def _micro_batch(self, examples: Sequence[Example]) -> MicroBatch:
+    def _micro_batch(self, examples: Sequence[Example], expert: Expert) -> MicroBatch:
         import torch
 
-        latents = torch.stack([self.dataset.latents(e.item, e.window)["latents"] for e in examples])
+        encoded = self.family.stack([self.dataset.latents(e.item, e.window) for e in examples])
+        shape, keys = tuple(encoded["latents"].shape[1:]), [(e.epoch, e.position, e.window) for e in examples]
         texts = [self.dataset.text(self._caption(e)) for e in examples]
-        seed = self.job.schedule.seed
-        noise = torch.stack([draws.normal(tuple(latents.shape[1:]), seed, "noise", e.epoch, e.position, e.window) for e in examples])
-        sigma = torch.stack([draw_sigma(self.job.objective, self.shift, seed, "sigma", e.epoch, e.position, e.window) for e in examples])
+        encoded["chance"] = torch.tensor([draws.uniform(self._seed, "condition", *key) for key in keys])
+        if self.family.spec.guidance_input is not None:
+            encoded["guidance"] = torch.full((len(examples),), self.job.objective.guidance or self.family.spec.guidance_input)
+        noise = torch.stack([draws.normal(shape, self._seed, "noise", *key) for key in keys])
+        sigma = torch.stack([self._sigma(shape, expert, *key) for key in keys])
         weights = torch.tensor([e.weight for e in examples])
-        text = {name: tensor.to(self.device) for name, tensor in self.family.text_inputs(texts).items()}
-        latents, noise, sigma, weights = (t.to(self.device) for t in (latents, noise, sigma, weights))
-        return MicroBatch(latents, text, noise, sigma, weights, examples)
+        text, encoded = (self._placed(tensors) for tensors in (self.family.text_inputs(texts), encoded))
+        noise, sigma, weights = (t.to(self.device) for t in (noise, sigma, weights))
+        return MicroBatch(encoded, text, noise, sigma, weights, examples)
+
+    @property
+    def _seed(self) -> int:
+        return self.job.schedule.seed
+
+    def _sigma(self, shape: Sequence[int], expert: Expert, *key: int) -> Tensor:
+        """A noise level that the expert serves, for latents of a shape."""
+        objective = self.job.objective
+        shift = objective.shift or self.family.shift(shape, sampling=False)
+        return draw_sigma_within(expert.low, expert.high, objective, shift, self.family.noise_level, self._seed, "sigma", *key)
+
+    def _placed(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: tensor.to(self.device) for name, tensor in tensors.items()}
 
     def _caption(self, example: Example) -> str:
-        seed, key, captions = self.job.schedule.seed, (example.epoch, example.position, example.window), example.item.captions
+        seed, key, captions = self._seed, (example.epoch, example.position, example.window), example.item.captions
         if draws.uniform(seed, "caption", *key) < self.job.captions.dropout:
             return ""
         return captions[draws.choice(len(captions), seed, "which caption", *key)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .. import draws
@@ -10,6 +11,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..job import ObjectiveSettings
+
+
+_ATTEMPTS = 1000
 
 
 def shift_sigma(sigma: Tensor, shift: float) -> Tensor:
@@ -27,6 +31,22 @@ def draw_sigma(settings: ObjectiveSettings, shift: float, *key: int | str) -> Te
     else:
         sigma = torch.sigmoid(settings.logit_mean + settings.logit_std * torch.randn((), generator=source))
     return shift_sigma(sigma, shift)
+
+
+def draw_sigma_within(
+    low: float, high: float, settings: ObjectiveSettings, shift: float, level: Callable[[Tensor], Tensor], *key: int | str
+) -> Tensor:
+    """The first of the key's noise levels in (low, high]; if none of many is, one of them all alike.
+
+    `level` gives the noise level at a time of the model's own schedule.
+    """
+    import torch
+
+    for attempt in range(_ATTEMPTS):
+        sigma = level(draw_sigma(settings, shift, *key, *((attempt,) if attempt else ())))
+        if low < sigma <= high:
+            return sigma
+    return high - (high - low) * torch.rand((), generator=draws.generator(*key, "uniform"))
 
 
 def sampling_sigmas(steps: int, shift: float) -> Tensor:

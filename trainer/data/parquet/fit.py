@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from ...errors import UserError, fail
 from ...job import Bucket
+from ...models.files import DiffusersFolder
 from ..clips import VAE_PARTS
 from ..content import ContentIndex, component_identity
 from ..sources.paths import folder_path
@@ -75,24 +77,26 @@ def encoder_doubt(encoder: str, family: ModelFamily, index: ContentIndex, check:
     folder = folder_path(encoder)
     if not folder.is_dir():
         return "" if _names(encoder, family) else f"'{encoder}' is no folder here: whether its encoders are this model's cannot be checked."
-    if folder.resolve() == family.folder.resolve():
+    if str(folder.resolve()) == str(Path(family.files.name).resolve()):
         return ""
     _require_alike(encoder, family, where)
     parts = (*VAE_PARTS, *TEXT_PARTS)
     differing = [
         part
         for part in parts
-        if component_identity(index, folder, [part], check) != component_identity(index, family.folder, [part], check)
+        if component_identity(index, DiffusersFolder(folder).paths([part]), check)
+        != component_identity(index, family.files.paths([part]), check)
     ]
     if not differing:
         return ""
-    return f"The files of {', '.join(differing)} in '{folder}' are not those of '{family.folder}': train only if the weights are the same."
+    which = f"The files of {', '.join(differing)} in '{folder}' are not those of '{family.files.name}'"
+    return f"{which}: train only if the weights are the same."
 
 
 def _names(encoder: str, family: ModelFamily) -> bool:
     """Whether a hub id is that of the model in use: by the last part of its name, or by the hub cache's folder."""
     name = encoder.strip().strip("/").lower()
-    parts = [part.lower() for part in family.folder.absolute().parts]
+    parts = [part.lower() for part in Path(family.files.name).absolute().parts]
     return name.rpartition("/")[2] == parts[-1] or f"models--{name.replace('/', '--')}" in parts
 
 

@@ -145,7 +145,7 @@ class _Opening:
 
     def texts(self, encoders: Encoders | None, captions: dict[str, Found]) -> TextCache | None:
         """What encodes further texts; tells if this model's text encoder would not have made the files' embeddings."""
-        if encoders is None or not (self.family.folder / "text_encoder").is_dir():
+        if encoders is None or not self.family.files.has("text_encoder"):
             if "" not in captions:
                 self.notice("Without a text encoder the empty caption is trained as zeros, as FastVideo does.", "captions.dropout")
             return None

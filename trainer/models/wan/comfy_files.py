@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def write_comfy_files(folder: Path, transformer_file: Path, vae_file: Path) -> None:
-    """Converts `folder`/transformer and `folder`/vae; the files appear complete or not at all.
+def write_comfy_files(transformer_folder: Path, vae_folder: Path, transformer_file: Path, vae_file: Path) -> None:
+    """Converts the parts of a diffusers folder; the files appear complete or not at all.
 
     The transformer's metadata names its head count and text width, which ComfyUI otherwise assumes from the
     released sizes.
     """
-    config = json.loads((folder / "transformer/config.json").read_text(encoding="utf-8"))
+    config = json.loads((transformer_folder / "config.json").read_text(encoding="utf-8"))
     shape = {"num_heads": config["num_attention_heads"], "text_dim": config["text_dim"]}
-    transformer = {keys.transformer_tensor_to_comfy(k): v for k, v in _tensors(folder / "transformer").items()}
+    transformer = {keys.TRANSFORMER.tensor(k): v for k, v in _tensors(transformer_folder).items()}
     _write(transformer, transformer_file, {"config": json.dumps({"transformer": shape})})
-    _write({keys.vae_tensor_to_comfy(k): v for k, v in _tensors(folder / "vae").items()}, vae_file, {})
+    _write({keys.vae_tensor_to_comfy(k): v for k, v in _tensors(vae_folder).items()}, vae_file, {})
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:

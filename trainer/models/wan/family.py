@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Problem, UserError
 from ..base import FamilySpec, FrameRule, ModelFamily, TextEncoder
+from ..files import ModelFiles, missing_parts
+from ..key_map import KeyMap
 from . import keys
 from .comfy_files import write_comfy_files
 
@@ -30,17 +31,9 @@ FEED_FORWARD = r"blocks\.\d+\.ffn\.net\.(0\.proj|2)"
 class Wan(ModelFamily):
     """A diffusers folder of Wan 2.1 text-to-video."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        transformer, tokenizer, scheduler, vae = (
-            _json(folder / part)
-            for part in (
-                "transformer/config.json",
-                "tokenizer/tokenizer_config.json",
-                "scheduler/scheduler_config.json",
-                "vae/config.json",
-            )
-        )
+    def __init__(self, files: ModelFiles) -> None:
+        super().__init__(files)
+        transformer, tokenizer, scheduler, vae = map(files.config, ("transformer", "tokenizer", "scheduler", "vae"))
         width = transformer.get("num_attention_heads", 40) * transformer.get("attention_head_dim", 128)
         variant, bucket, guidance = VARIANTS.get((transformer.get("num_layers", 40), width), SMALL)
         shift = float(scheduler.get("flow_shift") or scheduler.get("shift") or 3.0)
@@ -67,57 +60,43 @@ class Wan(ModelFamily):
     # files
 
     @classmethod
-    def recognises(cls, folder: Path) -> bool:
-        """True for a folder whose transformer is a WanTransformer3DModel."""
-        return _json(folder / "transformer/config.json").get("_class_name") == "WanTransformer3DModel"
+    def recognises(cls, files: ModelFiles) -> bool:
+        """True for a model whose transformer is a WanTransformer3DModel."""
+        return files.config("transformer").get("_class_name") == "WanTransformer3DModel"
 
     def check_files(self) -> None:
         """Raises UserError for missing parts and for variants that are not text-to-video."""
-        problems = [
-            Problem(str(self.folder / part), "is missing.", "Download the whole diffusers folder again.")
-            for part in ("transformer/config.json", "vae/config.json", "text_encoder/config.json", "tokenizer/tokenizer_config.json")
-            if not (self.folder / part).is_file()
-        ]
-        problems += [
-            Problem(str(self.folder / part), "holds no .safetensors file.", "Download the weights; other formats are not loaded.")
-            for part in ("transformer", "vae", "text_encoder")
-            if not any((self.folder / part).glob("*.safetensors"))
-        ]
+        problems = missing_parts(self.files, ("transformer", "vae", "text_encoder"), ("tokenizer",))
         channels = self.config.get("in_channels", 16)
-        if self.config.get("image_dim") or channels != 16 or (self.folder / "transformer_2").is_dir():
+        if self.config.get("image_dim") or channels != 16 or self.files.config("transformer_2"):
             found = (
-                "two experts"
-                if (self.folder / "transformer_2").is_dir()
-                else f"{channels} input channels"
-                if channels != 16
-                else "image input"
+                "two experts" if self.files.config("transformer_2") else f"{channels} input channels" if channels != 16 else "image input"
             )
             problems.append(
-                Problem(str(self.folder), f"is not Wan 2.1 text-to-video: it has {found}.", "Other variants are not supported yet.")
+                Problem(self.files.name, f"is not Wan 2.1 text-to-video: it has {found}.", "Other variants are not supported yet.")
             )
         if problems:
             raise UserError(problems)
 
-    def load_transformer(self, dtype: torch.dtype) -> ModelMixin:
-        """WanTransformer3DModel on the CPU, frozen."""
+    @property
+    def transformer_class(self) -> type[ModelMixin]:
+        """WanTransformer3DModel."""
         from diffusers import WanTransformer3DModel
 
-        model = WanTransformer3DModel.from_pretrained(self.folder / "transformer", torch_dtype=dtype, use_safetensors=True)
-        return model.requires_grad_(False).eval()
+        return WanTransformer3DModel
 
     def load_vae(self) -> nn.Module:
         """AutoencoderKLWan on the CPU."""
         from diffusers import AutoencoderKLWan
 
-        model = AutoencoderKLWan.from_pretrained(self.folder / "vae", torch_dtype=self.vae_dtype, use_safetensors=True)
-        return model.requires_grad_(False).eval()
+        return self.files.load("vae", AutoencoderKLWan, self.vae_dtype).requires_grad_(False).eval()
 
     def load_text_encoder(self, dtype: torch.dtype) -> TextEncoder:
         """Tokenizer and UMT5EncoderModel on the CPU."""
         from transformers import AutoTokenizer, UMT5EncoderModel
 
-        module = UMT5EncoderModel.from_pretrained(self.folder / "text_encoder", torch_dtype=dtype, use_safetensors=True)
-        tokenizer = AutoTokenizer.from_pretrained(self.folder / "tokenizer", trust_remote_code=False)
+        module = self.files.load("text_encoder", UMT5EncoderModel, dtype)
+        tokenizer = AutoTokenizer.from_pretrained(self.files.folder("tokenizer"), trust_remote_code=False)
         return TextEncoder(tokenizer, module.requires_grad_(False).eval())
 
     # encoders
@@ -145,7 +124,7 @@ class Wan(ModelFamily):
         video = ((video.float() + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
         return rearrange(video, "1 c f h w -> f h w c").cpu()
 
-    def encode_text(self, encoder: TextEncoder, text: str) -> dict[str, Tensor]:
+    def encode_text(self, encoder: TextEncoder, text: str, image: Tensor | None = None) -> dict[str, Tensor]:
         """{"text": [L, D] float32}, L tokens of the cleaned caption."""
         import torch
 
@@ -177,24 +156,17 @@ class Wan(ModelFamily):
         length = self.spec.text_length
         return {"encoder_hidden_states": torch.stack([pad(t["text"], (0, 0, 0, length - len(t["text"]))) for t in texts])}
 
-    def denoiser_inputs(self, x: Tensor, sigma: Tensor, text: dict[str, Tensor]) -> dict[str, Tensor]:
+    def denoiser_inputs(self, x: Tensor, sigma: Tensor, text: dict[str, Tensor], given: dict[str, Tensor]) -> dict[str, Any]:
         """Arguments of WanTransformer3DModel; its timestep is 1000 · sigma."""
         return {"hidden_states": x, "timestep": sigma * 1000, **text}
 
     # LoRA
 
-    def comfy_name(self, module: str) -> str:
-        """ComfyUI's name of a transformer module."""
-        return keys.to_comfy(module)
-
-    def module_name(self, comfy: str) -> str:
-        """The inverse of `comfy_name`."""
-        return keys.to_diffusers(comfy)
+    @property
+    def keys(self) -> KeyMap:
+        """Names of the original release."""
+        return keys.TRANSFORMER
 
     def write_comfy_files(self, transformer: Path, vae: Path) -> None:
         """Two .safetensors files in the names of the original release."""
-        write_comfy_files(self.folder, transformer, vae)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        write_comfy_files(self.files.folder("transformer"), self.files.folder("vae"), transformer, vae)

@@ -8,24 +8,9 @@ from __future__ import annotations
 
 import re
 
-TOP_LEVEL = {
-    "condition_embedder.time_embedder.linear_1": "time_embedding.0",
-    "condition_embedder.time_embedder.linear_2": "time_embedding.2",
-    "condition_embedder.text_embedder.linear_1": "text_embedding.0",
-    "condition_embedder.text_embedder.linear_2": "text_embedding.2",
-    "condition_embedder.time_proj": "time_projection.1",
-    "patch_embedding": "patch_embedding",
-    "proj_out": "head.head",
-}
-IN_BLOCK = {
-    "attn1": "self_attn",
-    "attn2": "cross_attn",
-    "ffn.net.0.proj": "ffn.0",
-    "ffn.net.2": "ffn.2",
-    "norm2": "norm3",  # the release numbers the cross-attention norm last
-    "norm3": "norm2",
-}
-IN_ATTENTION = {
+from ..key_map import KeyMap, Rule
+
+_ATTENTION = {
     "to_q": "q",
     "to_k": "k",
     "to_v": "v",
@@ -36,40 +21,27 @@ IN_ATTENTION = {
     "add_v_proj": "v_img",
     "norm_added_k": "norm_k_img",
 }
-_TO_DIFFUSERS_TOP = {comfy: ours for ours, comfy in TOP_LEVEL.items()}
-_TO_DIFFUSERS_BLOCK = {comfy: ours for ours, comfy in IN_BLOCK.items()}
-_TO_DIFFUSERS_ATTENTION = {comfy: ours for ours, comfy in IN_ATTENTION.items()}
-
-
-def _rename(module: str, top: dict[str, str], block: dict[str, str], attention: dict[str, str]) -> str:
-    if module in top:
-        return top[module]
-    match = re.fullmatch(r"(blocks\.\d+)\.(.+)", module)
-    if match is None:
-        raise KeyError(module)
-    prefix, inner = match.groups()
-    if inner in block:
-        return f"{prefix}.{block[inner]}"
-    part, _, layer = inner.partition(".")
-    return f"{prefix}.{block[part]}.{attention[layer]}"
-
-
-def to_comfy(module: str) -> str:
-    """ComfyUI's name of a diffusers module of the transformer; raises KeyError if it has none."""
-    return _rename(module, TOP_LEVEL, IN_BLOCK, IN_ATTENTION)
-
-
-def to_diffusers(module: str) -> str:
-    """The diffusers name of a ComfyUI module of the transformer; raises KeyError if it has none."""
-    return _rename(module, _TO_DIFFUSERS_TOP, _TO_DIFFUSERS_BLOCK, _TO_DIFFUSERS_ATTENTION)
-
-
-def transformer_tensor_to_comfy(name: str) -> str:
-    """ComfyUI's name of a tensor of the transformer."""
-    module, _, parameter = name.rpartition(".")
-    if parameter == "scale_shift_table":
-        return f"{module}.modulation" if module else "head.modulation"
-    return f"{to_comfy(module)}.{parameter}"
+TRANSFORMER = KeyMap([
+    Rule("condition_embedder.time_embedder.linear_1", "time_embedding.0"),
+    Rule("condition_embedder.time_embedder.linear_2", "time_embedding.2"),
+    Rule("condition_embedder.text_embedder.linear_1", "text_embedding.0"),
+    Rule("condition_embedder.text_embedder.linear_2", "text_embedding.2"),
+    Rule("condition_embedder.time_proj", "time_projection.1"),
+    Rule("condition_embedder.image_embedder.norm1", "img_emb.proj.0"),
+    Rule("condition_embedder.image_embedder.ff.net.0.proj", "img_emb.proj.1"),
+    Rule("condition_embedder.image_embedder.ff.net.2", "img_emb.proj.3"),
+    Rule("condition_embedder.image_embedder.norm2", "img_emb.proj.4"),
+    Rule("condition_embedder.image_embedder.pos_embed", "img_emb.emb_pos"),
+    Rule("patch_embedding", "patch_embedding"),
+    Rule("proj_out", "head.head"),
+    Rule("scale_shift_table", "head.modulation"),
+    Rule("blocks.*.scale_shift_table", "blocks.*.modulation"),
+    *(Rule(f"blocks.*.attn1.{ours}", f"blocks.*.self_attn.{comfy}") for ours, comfy in _ATTENTION.items()),
+    *(Rule(f"blocks.*.attn2.{ours}", f"blocks.*.cross_attn.{comfy}") for ours, comfy in _ATTENTION.items()),
+    Rule("blocks.*.ffn.net.0.proj", "blocks.*.ffn.0"),
+    Rule("blocks.*.ffn.net.2", "blocks.*.ffn.2"),
+    Rule("blocks.*.norm2", "blocks.*.norm3"),  # the release numbers the cross-attention norm last
+])  # fmt: skip
 
 
 _VAE_RULES = [
