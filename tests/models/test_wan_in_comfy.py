@@ -14,6 +14,7 @@ from trainer.adapters.file import save_lora
 from trainer.adapters.lora import Lora
 from trainer.job import AdapterSettings
 from trainer.models import open_model
+from trainer.models.key_tensors import from_comfy, to_comfy
 from trainer.models.wan import keys
 
 TINY = {"num_attention_heads": 4, "attention_head_dim": 32, "num_layers": 2, "ffn_dim": 256, "text_dim": 64}
@@ -39,13 +40,14 @@ def comfy():
 
 def test_transformer_names_are_unique_and_reversible():
     state = WanTransformer3DModel(**TINY).state_dict()
-    assert len({keys.transformer_tensor_to_comfy(name) for name in state}) == len(state)
-    for name in state:
-        module, _, parameter = name.rpartition(".")
-        if parameter != "scale_shift_table":
-            assert keys.to_diffusers(keys.to_comfy(module)) == module
+    comfy = to_comfy(keys.TRANSFORMER, state)
+    assert len(comfy) == len(state)
+    back = dict(
+        pair for name, tensor in comfy.items() for pair in from_comfy(keys.TRANSFORMER, name, tensor, lambda name: len(state[name]))
+    )
+    assert back.keys() == state.keys() and all(torch.equal(back[name], state[name]) for name in state)
     with pytest.raises(KeyError):
-        keys.to_comfy("blocks.0.attn1.to_x")
+        keys.TRANSFORMER.place("blocks.0.attn1.to_x")
 
 
 def test_transformer_equals_comfy(comfy):
@@ -61,7 +63,7 @@ def test_transformer_equals_comfy(comfy):
         freq_dim=256,
         operations=comfy.ops.disable_weight_init,
     )
-    theirs.load_state_dict({keys.transformer_tensor_to_comfy(k): v for k, v in ours.state_dict().items()})
+    theirs.load_state_dict(to_comfy(keys.TRANSFORMER, ours.state_dict()))
     x, sigma, text = torch.randn(2, 16, 3, 8, 8), torch.tensor([300.0, 700.0]), torch.randn(2, 20, 64)
     with torch.no_grad():
         a, b = ours(x, sigma, text, return_dict=False)[0], theirs(x, sigma, text)

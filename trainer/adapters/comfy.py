@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ..models.key_tensors import swap_halves
 from .weights import LoraPair, LoraWeights
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ..models.base import ModelFamily
     from ..models.key_map import Place
 
@@ -68,10 +67,3 @@ def _parted(place: Place, pair: LoraPair, family: ModelFamily) -> dict[str, Lora
 
 def _swapped(pair: LoraPair, place: Place) -> LoraPair:
     return LoraPair(pair.down, swap_halves(pair.up), pair.alpha) if place.swapped else pair
-
-
-def swap_halves(rows: Tensor) -> Tensor:
-    """The second half of the rows before the first."""
-    import torch
-
-    return torch.cat(rows.chunk(2)[::-1])

@@ -50,14 +50,6 @@ class KeyMap:
                 return _place(rule, match.groups(), number)
         raise KeyError(module)
 
-    def tensor(self, name: str) -> str:
-        """ComfyUI's name of a tensor of a module that is not fused, or of a table; raises KeyError if it has none."""
-        try:
-            return self.place(name).comfy
-        except KeyError:
-            module, _, parameter = name.rpartition(".")
-            return f"{self.place(module).comfy}.{parameter}"
-
     def found(self, comfy: str) -> Place:
         """The diffusers modules that a ComfyUI module holds; raises KeyError for an unknown name."""
         for pattern, rule in self._comfy:

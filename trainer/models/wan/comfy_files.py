@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...files import complete_or_absent
+from ..key_tensors import to_comfy
 from . import keys
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def write_comfy_files(transformer_folder: Path, vae_folder: Path, transformer_fi
     """
     config = json.loads((transformer_folder / "config.json").read_text(encoding="utf-8"))
     shape = {"num_heads": config["num_attention_heads"], "text_dim": config["text_dim"]}
-    transformer = {keys.TRANSFORMER.tensor(k): v for k, v in _tensors(transformer_folder).items()}
+    transformer = to_comfy(keys.TRANSFORMER, _tensors(transformer_folder))
     _write(transformer, transformer_file, {"config": json.dumps({"transformer": shape})})
     _write({keys.vae_tensor_to_comfy(k): v for k, v in _tensors(vae_folder).items()}, vae_file, {})
 
