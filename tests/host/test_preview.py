@@ -153,4 +153,4 @@ def test_captions_of_a_list_are_locked(server: ComfyServer, client: Client, clip
     history = client.run(made)
     assert errors(history) == []
     [clip] = history["outputs"]["preview"]["video_trainer_preview"][0]["clips"]
-    assert clip["texts"] == ["zorp of a table"] and "edit it there" in clip["locked"]
+    assert clip["texts"] == ["zorp of a table"] and "edit it in the list" in clip["locked"]
