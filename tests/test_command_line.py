@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.data.synthetic import write_clip
-from tests.tiny_wan import write_tiny_wan
+from tests.tiny.wan import write_tiny_wan
 from trainer.__main__ import main
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.tiny_wan import write_tiny_wan
+from tests.tiny.wan import write_tiny_wan
 from trainer.components import Components
 from trainer.compute import Compute
 from trainer.errors import UserError

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.tiny_wan import write_tiny_wan
+from tests.tiny.wan import write_tiny_wan
 from trainer.errors import UserError
 from trainer.packages import install_command, require
 

@@ -7,7 +7,7 @@ import av
 import numpy as np
 import pytest
 
-from tests.tiny_wan import write_tiny_wan
+from tests.tiny.wan import write_tiny_wan
 from trainer.adapters.file import load_lora
 from trainer.data import content
 from trainer.data.pruning import prune

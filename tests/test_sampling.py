@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.tiny_wan import write_tiny_wan
+from tests.tiny.wan import write_tiny_wan
 from trainer.errors import UserError
 from trainer.job import ComputeSettings
 from trainer.objectives.noise_levels import sampling_sigmas, shift_sigma

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.tiny_wan import write_tiny_wan
+from tests.tiny.wan import write_tiny_wan
 from trainer import draws
 from trainer.adapters.lora import Lora
 from trainer.compute import Compute

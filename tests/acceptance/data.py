@@ -225,7 +225,7 @@ def encoder_busy() -> list[Check]:
 
     from tests.benchmarks.caching import unlike
     from tests.benchmarks.decoding import write_clips
-    from tests.tiny_wan import write_tiny_wan
+    from tests.tiny.wan import write_tiny_wan
 
     if not torch.cuda.is_available():
         raise Skipped("no CUDA device")

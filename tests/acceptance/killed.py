@@ -28,7 +28,7 @@ def write_inputs(folder: Path) -> None:
     """The model, and clips of 9 frames with a caption each."""
     from tests.data.footage import scene
     from tests.data.synthetic import write_clip
-    from tests.tiny_wan import write_tiny_wan
+    from tests.tiny.wan import write_tiny_wan
 
     write_tiny_wan(folder / "model")
     for number in range(CLIPS):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.tiny_wan import write_tiny_wan
+from tests.tiny.wan import write_tiny_wan
 from trainer.adapters.file import load_lora, save_lora
 from trainer.adapters.lora import Lora
 from trainer.adapters.weights import check_changed, require_modules

@@ -13,7 +13,7 @@ import torch
 from tests.data.footage import encode
 from tests.data.synthetic import grey, index_of
 from tests.data.test_prepare import Setup
-from tests.tiny_wan import write_tiny_wan
+from tests.tiny.wan import write_tiny_wan
 from trainer import draws
 from trainer.data.buckets import rounded_buckets
 from trainer.data.dataset import Item

@@ -11,7 +11,7 @@ import pytest
 
 from tests.data.footage import scene
 from tests.data.synthetic import Watcher, watched, write_clip
-from tests.tiny_wan import write_tiny_wan
+from tests.tiny.wan import write_tiny_wan
 from trainer.components import Components
 from trainer.compute import Compute
 from trainer.data.cache import TensorCache

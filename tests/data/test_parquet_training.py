@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.data.test_parquet import read_all, write_rows
-from tests.tiny_wan import write_tiny_wan
+from tests.tiny.wan import write_tiny_wan
 from trainer.components import Components
 from trainer.compute import Compute
 from trainer.data.cache import TensorCache

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.host.comfy_server import Client, ComfyServer
-from tests.tiny_wan import write_tiny_wan
+from tests.tiny.wan import write_tiny_wan
 from trainer.models.wan.comfy_files import write_comfy_files
 
 CLIPS, FRAMES, SIZE = 3, 9, 32

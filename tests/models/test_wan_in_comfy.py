@@ -9,7 +9,7 @@ from diffusers import AutoencoderKLWan, WanTransformer3DModel
 from safetensors.torch import load_file
 
 from tests.conftest import find_comfyui
-from tests.tiny_wan import write_tiny_wan
+from tests.tiny.wan import write_tiny_wan
 from trainer.adapters.file import save_lora
 from trainer.adapters.lora import Lora
 from trainer.job import AdapterSettings

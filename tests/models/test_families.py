@@ -1,0 +1,201 @@
+"""Every family and variant trains: from clips through its own encoders to a falling loss, with right gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from tests.data.footage import scene
+from tests.data.synthetic import Watcher, watched, write_clip
+from tests.tiny import ALL, Tiny
+from trainer import draws
+from trainer.adapters.lora import Lora
+from trainer.components import Components
+from trainer.compute import Compute
+from trainer.data.cache import TensorCache
+from trainer.data.dataset import TrainingData
+from trainer.data.prepare import prepare_dataset
+from trainer.data.sampler import Sampler
+from trainer.events import EventLog, Silent
+from trainer.experts import expert_at, expert_for, trained_experts
+from trainer.job import Bucket, CaptionSettings, ComputeSettings, DatasetSettings, TrainingJob, VideoFolder
+from trainer.models import open_model
+from trainer.models.base import ModelFamily, ModelInputs
+from trainer.objectives.flow_matching import FlowMatching
+from trainer.optim import make_optimizer
+from trainer.step import TrainState, train_step
+
+SIGMAS, STEPS, FALL = (0.2, 0.4, 0.6, 0.8), 60, 0.8
+
+
+@dataclass
+class World:
+    """A model, and what it makes of three clips of one length and two of another."""
+
+    tiny: Tiny
+    family: ModelFamily
+    data: TrainingData
+    one: TrainingData  # the first clip alone
+
+    def job(self, **parts: object) -> TrainingJob:
+        return TrainingJob.parse({"compute": {"device": "cpu", "dtype": "fp32"}, **parts})
+
+    def training(self, job: TrainingJob, data: TrainingData | None = None, dtype: torch.dtype = torch.float32, start: float = 0.0):
+        """The state, objective and LoRA of a run that trains the model's first expert."""
+        expert = trained_experts(self.family.spec, job.model.expert)[0]
+        transformer = self.family.load_transformer(torch.float32, expert.part).to(dtype)
+        if job.memory.gradient_checkpointing:
+            transformer.enable_gradient_checkpointing()
+        lora = Lora.attach(transformer, self.family.spec, job.adapter, seed=0)
+        lora.train(True)
+        generator = torch.Generator().manual_seed(3)
+        for parameter in lora.parameters():
+            if start:
+                parameter.data = parameter.data.to(dtype).normal_(0, start, generator=generator)
+        data = data or self.data
+        sampler = Sampler(data, job.schedule.batch_size, job.schedule.accumulation, 0)
+        objective = FlowMatching(job, self.family, data, sampler, torch.device("cpu"))
+        state = TrainState(transformer, lora.parameters(), make_optimizer(lora.parameters(), job.optimizer), Compute(job.compute).scaler())
+        return state, objective, lora
+
+
+@pytest.fixture(scope="module", params=ALL, ids=str)
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
+    tiny: Tiny = request.param
+    folder = tmp_path_factory.mktemp("family")
+    family = open_model(tiny.write(folder / "model"))
+    rate, lengths = int(family.spec.fps), [tiny.sizes[0]] * 3 + [tiny.sizes[1]] * 2
+    for number, (frames, height, width) in enumerate(lengths):
+        write_clip(folder / f"clips/{number}.mp4", [scene(n + 30 * number, height, width) for n in range(frames)], rate=rate)
+        (folder / f"clips/{number}.txt").write_text(f"a caption of clip {number}", encoding="utf-8")
+    (folder / "one").mkdir()
+    for name in ("0.mp4", "0.txt"):
+        (folder / "one" / name).write_bytes((folder / "clips" / name).read_bytes())
+    log = watched(Watcher())
+    components = Components(family, Compute(ComputeSettings(device="cpu", dtype="fp32")), log)
+    buckets = [Bucket(frames=frames, height=height, width=width) for frames, height, width in dict.fromkeys(tiny.sizes)]
+
+    def prepared(place: str) -> TrainingData:
+        settings = DatasetSettings(sources=[VideoFolder(folder=str(folder / place))], buckets=buckets)
+        return prepare_dataset(settings, CaptionSettings(), family, TensorCache(folder / "cache"), components, log)
+
+    return World(tiny, family, prepared("clips"), prepared("one"))
+
+
+def fixed_losses(world: World, state: TrainState, objective: FlowMatching) -> float:
+    """Mean loss of the first example at fixed noise levels and a fixed noise."""
+    batch, losses = next(iter(objective.collect(1))), []
+    expert = trained_experts(world.family.spec, "all")[0]
+    batch.noise = draws.normal(tuple(batch.noise.shape), "fixed")
+    with torch.no_grad():
+        for sigma in SIGMAS:
+            batch.sigma = torch.full_like(batch.sigma, expert.low + sigma * (expert.high - expert.low))
+            losses.append(objective.loss(state.transformer, batch).mean().item())
+    return sum(losses) / len(losses)
+
+
+def test_step_zero_is_the_base_bit_for_bit(world: World) -> None:
+    job = world.job(memory={"gradient_checkpointing": False})
+    state, objective, _lora = world.training(job)
+    batch = next(iter(objective.collect(1)))
+    with torch.no_grad():
+        attached = objective.loss(state.transformer, batch)
+        base = world.family.load_transformer(torch.float32, trained_experts(world.family.spec, "all")[0].part)
+        assert torch.equal(attached, objective.loss(base, batch))
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize("batch_size", [1, 2, 3])
+def test_trains_at_any_batch_size_over_mixed_lengths(world: World, batch_size: int, accumulation: int) -> None:
+    job = world.job(schedule={"batch_size": batch_size, "accumulation": accumulation})
+    state, objective, lora = world.training(job)
+    before = [parameter.detach().clone() for parameter in lora.parameters()[1::2]]
+    steps = objective.sampler.steps_per_epoch
+    results = [train_step(n, job, state, objective, Compute(job.compute), EventLog(Silent())) for n in range(1, steps + 1)]
+    seen = {example.item.size for n in range(1, steps + 1) for example in objective.sampler.plan(n).examples}
+    assert len(seen) == len(set(world.tiny.sizes))
+    assert all(torch.isfinite(torch.tensor([result.loss, result.grad_norm])).all() and result.loss > 0 for result in results)
+    assert all(not torch.equal(old, new) for old, new in zip(before, lora.parameters()[1::2], strict=True))
+
+
+def test_loss_falls_on_one_clip(world: World) -> None:
+    job = world.job(
+        adapter={"rank": 16}, optimizer={"learning_rate": world.tiny.learning_rate, "warmup": 5}, schedule={"batch_size": 1},
+        memory={"gradient_checkpointing": False}, captions={"dropout": 0.0}, model={"expert": world.family.spec.experts[0].name or "all"},
+    )  # fmt: skip
+    state, objective, _ = world.training(job, world.one)
+    before = fixed_losses(world, state, objective)
+    for step in range(1, STEPS + 1):
+        train_step(step, job, state, objective, Compute(job.compute), EventLog(Silent()))
+    after = fixed_losses(world, state, objective)
+    assert after <= FALL * before, (before, after)
+
+
+def test_gradient_is_the_derivative_and_reaches_every_layer(world: World) -> None:
+    """In training mode with gradient checkpointing, along a random direction over all layers, in float64, by a central difference."""
+    job = world.job(schedule={"batch_size": 2})
+    state, objective, lora = world.training(job, dtype=torch.float64, start=0.05)
+    state.transformer.train()
+    parameters = lora.parameters()
+    batch = next(iter(objective.collect(1)))
+    batch.noise, batch.sigma = batch.noise.double(), batch.sigma.double()
+    batch.text, batch.encoded = (
+        {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in part.items()}
+        for part in (batch.text, batch.encoded)
+    )
+    generator = torch.Generator().manual_seed(4)
+    direction = [torch.randn(p.shape, generator=generator, dtype=torch.float64) for p in parameters]
+
+    def loss() -> torch.Tensor:
+        return (objective.loss(state.transformer, batch) * batch.weights).sum()
+
+    loss().backward()
+    idle = [
+        name
+        for name, layer in lora.layers.items()
+        if layer.lora_B["default"].weight.grad is None or not layer.lora_B["default"].weight.grad.any()
+    ]
+    assert idle == []
+    slope = sum(float((p.grad * d).sum()) for p, d in zip(parameters, direction, strict=True))
+    step, values = 1e-4, []
+    for sign in (1, -2):
+        for parameter, d in zip(parameters, direction, strict=True):
+            parameter.data += sign * step * d
+        with torch.no_grad():
+            values.append(float(loss()))
+    assert slope == pytest.approx((values[0] - values[1]) / (2 * step), rel=1e-3)
+
+
+def test_velocity_equals_the_pipelines(world: World) -> None:
+    """At the very x, noise level and prompt that the family's diffusers pipeline calls its transformer with."""
+    family, prompt, size = world.family, "a red circle on a table", world.tiny.sizes[1]
+    frames = {name: scene(7 * place, *size[1:]) for place, name in enumerate(family.spec.conditions)}
+    pictures = {name: Image.fromarray(frame) for name, frame in frames.items()}
+    points = world.tiny.pipeline_points(Path(family.files.name), prompt, size, pictures)
+    assert len(points) >= 2 and len({point.sigma for point in points}) == len(points)
+    text = family.text_inputs([family.encode_text(family.load_text_encoder(torch.float32), prompt)])
+    given = {}
+    if family.spec.conditions:
+        seer = family.load_image_encoder(torch.float32) if family.spec.image_encoder else None
+        tensors = {name: torch.from_numpy(frame) for name, frame in frames.items()}
+        given = {name: tensor[None] for name, tensor in family.encode_conditions(family.load_vae(), seer, tensors, size).items()}
+    if family.spec.guidance_input is not None:
+        given["guidance"] = torch.tensor([family.spec.guidance])
+    for point in points:
+        part = expert_for(point.sigma, family.spec.experts).part
+        sigma = torch.tensor([point.sigma])
+        with torch.no_grad():
+            x = family.conditioned(point.x.float(), given)
+            inputs = ModelInputs(family.denoiser_inputs(x, sigma, text, given), x, sigma, target=x)
+            ours = family.predict(family.load_transformer(torch.float32, part), inputs)
+        mask = family.loss_mask(x, given)
+        ours, theirs = (part if mask is None else part * mask for part in (ours, point.velocity.float()))
+        assert (ours - theirs).norm() / theirs.norm() < 1e-4, point.sigma
+
+
+def test_turns_of_experts() -> None:
+    assert [expert_at(step, "ab", 2) for step in range(1, 7)] == ["a", "a", "b", "b", "a", "a"]  # type: ignore[arg-type]

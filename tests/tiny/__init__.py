@@ -1,0 +1,53 @@
+"""Every family and variant as an ordinary diffusers folder of a few thousand random weights: `ALL`, which the family tests run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from .capture import Point
+
+Size = tuple[int, int, int]  # frames, height, width
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """A variant, with two sizes of unlike length to train at; `writer` and `points` are module:function below tests.tiny.
+
+    `writer` takes a folder and writes the model. `points` takes that folder, a prompt, a size and pictures by condition,
+    and gives what the family's diffusers pipeline computes at some steps, see `capture.Point`.
+    """
+
+    family: str
+    variant: str
+    writer: str
+    points: str
+    sizes: tuple[Size, Size] = ((5, 32, 32), (9, 32, 32))
+    learning_rate: float = 3e-2  # at which the loss falls within 60 steps
+
+    def write(self, folder: Path) -> Path:
+        """Writes the model and returns its folder."""
+        return _function(self.writer)(folder)
+
+    def pipeline_points(self, folder: Path, prompt: str, size: Size, pictures: dict[str, Image]) -> list[Point]:
+        """What the pipeline computes for one video, guidance off or fed in as the model's default."""
+        return _function(self.points)(folder, prompt, size, pictures)
+
+    def __str__(self) -> str:
+        return f"{self.family} {self.variant}"
+
+
+def _function(name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    return getattr(import_module(f"{__name__}.{module}"), function)
+
+
+ALL = [
+    Tiny("wan", "2.1 t2v", "wan:write_tiny_wan", "wan:pipeline_points"),
+]
