@@ -61,6 +61,10 @@ class ObjectiveSettings(Settings):
         0.0, "Training guidance", "What guidance-distilled models are fed as guidance in training; 0 uses the family's value, others "
         "have no such input.", ge=0, le=30, step=0.5, advanced=True,
     )  # fmt: skip
+    snr_gamma: float = setting(
+        0.0, "Min-SNR gamma", "Weighs noise levels by min(signal-to-noise ratio, gamma), which takes weight from the highest; 5 is "
+        "usual, 0 uses the model's own weights.", ge=0, le=100, step=0.5, advanced=True,
+    )  # fmt: skip
     logit_mean: float = setting(0.0, "Logit mean", "Mean of the logit-normal distribution.", ge=-5, le=5, step=0.1, advanced=True)
     logit_std: float = setting(1.0, "Logit deviation", "Deviation of the logit-normal distribution.", gt=0, le=5, step=0.1, advanced=True)
 

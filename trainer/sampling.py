@@ -63,10 +63,10 @@ class SampleRequest:
                 f"{self.frames} is not possible, this model takes {spec.frame_rule}.",
                 f"Use {spec.frame_rule.floor(self.frames)}.",
             )
-        for name, value in (("height", self.height), ("width", self.width)):
-            if value % spec.size_multiple:
-                nearest = max(round(value / spec.size_multiple), 1) * spec.size_multiple
-                raise fail(name, f"{value} is not a multiple of {spec.size_multiple}.", f"Use {nearest}.")
+        nearest = spec.size_near(self.height, self.width)
+        for name, value, side in zip(("height", "width"), (self.height, self.width), nearest, strict=True):
+            if value != side:
+                raise fail(name, f"{value} is not possible, this model takes {spec.size_rule}.", f"Use {side}.")
         return self
 
 

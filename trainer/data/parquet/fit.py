@@ -56,8 +56,8 @@ def misfit(row: Row, spec: FamilySpec) -> str:
         return f"latents of shape {row.latent_shape} are of no size that can be trained"
     if not spec.frame_rule.allows(size.frames):
         return f"latents are of {size.frames} frames, and this model takes {spec.frame_rule}"
-    if size.height % spec.size_multiple or size.width % spec.size_multiple:
-        return f"latents are of {size.height}x{size.width} px, and this model takes multiples of {spec.size_multiple}"
+    if spec.size_near(size.height, size.width) != (size.height, size.width):
+        return f"latents are of {size.height}x{size.width} px, and this model takes {spec.size_rule}"
     if len(text) != 2:
         return f"the text embedding has shape {row.text_shape}, not [L, D]"
     if text[1] != spec.text_width:
