@@ -25,7 +25,7 @@ class ModelFiles(Protocol):
         ...
 
     def config(self, part: str) -> dict[str, Any]:
-        """A part's configuration, the whole pipeline's if `part` is ""; empty if the model has no such part."""
+        """A part's configuration; empty if the model has no such part."""
         ...
 
     def has(self, part: str) -> bool:
@@ -70,7 +70,7 @@ class DiffusersFolder:
 
     def config(self, part: str) -> dict[str, Any]:
         """The first of the part's JSON files that describes it."""
-        for name in ("config.json", "scheduler_config.json", "tokenizer_config.json", "preprocessor_config.json", "model_index.json"):
+        for name in ("config.json", "scheduler_config.json", "tokenizer_config.json", "preprocessor_config.json"):
             file = self.root / part / name
             if file.is_file():
                 return json.loads(file.read_text(encoding="utf-8"))
