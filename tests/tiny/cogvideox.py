@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from PIL.Image import Image
-from torch import nn
 
 from tests.tiny import Size
 from tests.tiny.capture import Point, calls_of
@@ -14,7 +13,7 @@ from tests.tiny.capture import Point, calls_of
 TOKENS = 32
 SIDE = 4  # of the models' own size, in latents
 TRANSFORMER = {
-    "num_attention_heads": 2, "attention_head_dim": 16, "num_layers": 2, "time_embed_dim": 16, "text_embed_dim": 16, "in_channels": 16,
+    "num_attention_heads": 3, "attention_head_dim": 16, "num_layers": 2, "time_embed_dim": 16, "text_embed_dim": 16, "in_channels": 16,
     "out_channels": 16, "sample_width": SIDE, "sample_height": SIDE, "sample_frames": 9, "max_text_seq_length": TOKENS,
 }  # fmt: skip
 ROTARY = {"use_rotary_positional_embeddings": True}
@@ -69,18 +68,22 @@ def write_tiny_cogvideox(folder: Path, variant: str, seed: int = 0) -> Path:
     T5EncoderModel(text).save_pretrained(folder / "text_encoder")
     ByT5Tokenizer(model_max_length=TOKENS).save_pretrained(folder / "tokenizer")
     CogVideoXDDIMScheduler(
-        clip_sample=False, prediction_type="v_prediction", rescale_betas_zero_snr=True, snr_shift_scale=snr_shift, timestep_spacing="trailing"
+        clip_sample=False,
+        prediction_type="v_prediction",
+        rescale_betas_zero_snr=True,
+        snr_shift_scale=snr_shift,
+        timestep_spacing="trailing",
     ).save_pretrained(folder / "scheduler")
     pipeline = "CogVideoXImageToVideoPipeline" if variant.endswith("i2v") else "CogVideoXPipeline"
     (folder / "model_index.json").write_text(json.dumps({"_class_name": pipeline}), encoding="utf-8")
     return folder
 
 
-def tiny_transformer(**changes: Any) -> nn.Module:
+def tiny_transformer(**changes: Any) -> Any:
     """A random transformer whose norms and learned positions are not at their plain start."""
     from diffusers import CogVideoXTransformer3DModel
 
-    transformer = CogVideoXTransformer3DModel(**{**TRANSFORMER, **changes})  # type: ignore[arg-type]
+    transformer: Any = CogVideoXTransformer3DModel(**{**TRANSFORMER, **changes})
     for name, parameter in transformer.named_parameters():
         if "norm" in name and not name.endswith("linear.weight"):
             parameter.data.add_(0.2 * torch.randn_like(parameter))
@@ -89,12 +92,13 @@ def tiny_transformer(**changes: Any) -> nn.Module:
     return transformer
 
 
-def _vae(**changes: Any) -> nn.Module:
+def _vae(**changes: Any) -> Any:
     """A random VAE; its posterior has next to no deviation, as the image-to-video pipeline draws from it."""
     from diffusers import AutoencoderKLCogVideoX
 
-    vae = AutoencoderKLCogVideoX(block_out_channels=(8, 8, 8, 8), layers_per_block=1, norm_num_groups=2, **changes)
-    last = vae.encoder.conv_out.conv
+    sizes: dict[str, Any] = {"block_out_channels": (8, 8, 8, 8), "layers_per_block": 1, "norm_num_groups": 2}
+    vae = AutoencoderKLCogVideoX(**sizes, **changes)
+    last: Any = vae.encoder.conv_out.conv
     last.weight.data[:16] *= 4
     last.weight.data[16:], last.bias.data[16:] = 0, -30
     return vae

@@ -43,7 +43,7 @@ class Exporter:
         require_modules(weights, self.family.layer_shapes, str(file))
         metadata = self.metadata(weights, step, expert)
         save_lora(weights, self.family, file, metadata)
-        if self.family.diffusers_copy:
+        if self.family.spec.diffusers_copy:
             used = {"modelspec.implementation": "https://github.com/huggingface/diffusers"}
             save_diffusers_lora(weights, file.with_stem(f"{file.stem}-diffusers"), metadata | used)
         return file

@@ -78,6 +78,7 @@ class FamilySpec:
     text_width: int = 0  # channels of the text embedding; 0 where a caption has several embeddings
     only_size: tuple[int, int] | None = None  # height and width, px, of a model that takes no other
     latent_frames_multiple: int = 1  # what the model sees is padded in front to a multiple of it
+    diffusers_copy: bool = False  # whether LoRA are also written in diffusers' names, as diffusers does not read ComfyUI's
 
     @property
     def size_rule(self) -> str:
@@ -282,11 +283,6 @@ class ModelFamily(ABC):
     @abstractmethod
     def keys(self) -> KeyMap:
         """Names of the transformer's modules in diffusers and in ComfyUI."""
-
-    @property
-    def diffusers_copy(self) -> bool:
-        """Whether a LoRA is also written in diffusers' names, because diffusers does not read ComfyUI's for this model."""
-        return False
 
     @abstractmethod
     def write_comfy_files(self, transformer: Path, vae: Path) -> None:

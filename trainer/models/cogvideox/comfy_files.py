@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...files import complete_or_absent
 from ..key_tensors import to_comfy
@@ -30,13 +30,14 @@ def write_comfy_files(transformer_folder: Path, vae_folder: Path, transformer_fi
     _write(_tensors(vae_folder), vae_file)
 
 
-def _table(config: dict[str, object]) -> Tensor:
+def _table(config: dict[str, Any]) -> Tensor:
     """The positions [1, text and patches, width] of the model's own size."""
     from accelerate import init_empty_weights
     from diffusers import CogVideoXTransformer3DModel
 
     with init_empty_weights(include_buffers=False):
-        return CogVideoXTransformer3DModel.from_config(config).patch_embed.pos_embedding
+        model: Any = CogVideoXTransformer3DModel.from_config(config)
+    return model.patch_embed.pos_embedding
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:

@@ -8,31 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Problem, UserError
-from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
+from ..base import ImageEncoder, ModelFamily, TextEncoder
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from . import keys
 from .comfy_files import write_comfy_files
 from .positions import rotary_positions
 from .schedule import Schedule, scale, velocity
+from .variants import TRANSFORMER, VAE, spec_of, unsupported
 
 if TYPE_CHECKING:
     import torch
     from diffusers import ModelMixin
     from torch import Tensor, nn
 
-RELEASED = {(30, 1920): "2b", (42, 3072): "5b"}  # (layers, width); others are test models
-TRANSFORMER = {  # what configurations leave out: defaults of CogVideoXTransformer3DModel
-    "num_attention_heads": 30, "attention_head_dim": 64, "num_layers": 30, "in_channels": 16, "out_channels": 16, "ofs_embed_dim": None,
-    "text_embed_dim": 4096, "max_text_seq_length": 226, "sample_width": 90, "sample_height": 60, "sample_frames": 49,
-    "patch_size": 2, "patch_size_t": None, "use_rotary_positional_embeddings": False, "use_learned_positional_embeddings": False,
-}  # fmt: skip
-VAE = {"latent_channels": 16, "scaling_factor": 1.15258426, "invert_scale_latents": False, "temporal_compression_ratio": 4}
-SIZE_1_5 = (81, 768, 1360)
 OFFSET = 2.0  # CogVideoXImageToVideoPipeline's value of the offset embedding
-PIPELINES = ("CogVideoXPipeline", "CogVideoXImageToVideoPipeline", "CogVideoXVideoToVideoPipeline")
-ATTENTION = r"transformer_blocks\.\d+\.attn1\.(to_q|to_k|to_v|to_out\.0)"
-FEED_FORWARD = r"transformer_blocks\.\d+\.ff\.net\.(0\.proj|2)"
 
 
 class CogVideoX(ModelFamily):
@@ -45,34 +35,8 @@ class CogVideoX(ModelFamily):
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
-        config, vae = TRANSFORMER | files.config("transformer"), VAE | files.config("vae")
-        self.config, self.vae_config = config, vae
-        width, channels, paired = config["num_attention_heads"] * config["attention_head_dim"], vae["latent_channels"], config["patch_size_t"]
-        size = RELEASED.get((config["num_layers"], width), "small")
-        from_image = config["in_channels"] > channels
-        stride = 2 ** (len(vae.get("block_out_channels", range(4))) - 1)
-        own_size = (config["sample_height"] * stride, config["sample_width"] * stride)
-        frame_rule = FrameRule(8, 1)
-        self.spec = FamilySpec(
-            family="cogvideox",
-            variant=f"{'1.5-' if paired else ''}{size}-{'i2v' if from_image else 't2v'}",
-            frame_rule=frame_rule,
-            size_multiple=stride * config["patch_size"],
-            fps=16.0 if paired else 8.0,
-            latent_channels=channels,
-            latent_stride=(vae["temporal_compression_ratio"], stride, stride),
-            text_length=config["max_text_seq_length"],
-            train_shift=1.0,  # its own schedule is shifted
-            sample_shift=1.0,
-            guidance=6.0,
-            default_bucket=SIZE_1_5 if paired and size != "small" else (frame_rule.floor(config["sample_frames"]), *own_size),
-            conditions=("first_frame",) if from_image else (),
-            required=("first_frame",) if from_image else (),
-            adapter_targets={"all": f"{ATTENTION}|{FEED_FORWARD}", "attention": ATTENTION, "feed-forward": FEED_FORWARD},
-            text_width=config["text_embed_dim"],
-            only_size=own_size if config["use_learned_positional_embeddings"] else None,  # diffusers' patch embedding refuses others
-            latent_frames_multiple=paired or 1,
-        )
+        self.config, self.vae_config = TRANSFORMER | files.config("transformer"), VAE | files.config("vae")
+        self.spec = spec_of(self.config, self.vae_config)
 
     # files
 
@@ -84,17 +48,7 @@ class CogVideoX(ModelFamily):
     def check_files(self) -> None:
         """Raises UserError for missing parts and for variants that are neither text-to-video nor image-to-video."""
         problems = missing_parts(self.files, ("transformer", "vae", "text_encoder"), ("tokenizer", "scheduler"))
-        scheduler, channels = self.files.config("scheduler"), self.vae_config["latent_channels"]
-        pipeline, found = self.files.config("").get("_class_name", PIPELINES[0]), ""
-        if self.config["in_channels"] not in (channels, 2 * channels):
-            found = f"it has {self.config['in_channels']} input channels, not {channels} or {2 * channels}"
-        elif pipeline not in PIPELINES:
-            found = f"it is made for {pipeline}"
-        elif scheduler and scheduler.get("prediction_type") != "v_prediction":
-            found = f"it predicts {scheduler.get('prediction_type', 'epsilon')}, not v_prediction"
-        elif scheduler and not scheduler.get("rescale_betas_zero_snr"):
-            found = "its noise schedule does not end in pure noise (rescale_betas_zero_snr)"
-        if found:
+        if found := unsupported(self.files, self.config, self.vae_config):
             cure = "Use CogVideoX 2b, 5b or 1.5-5b, T2V or I2V; other variants are not supported."
             problems.append(Problem(self.files.name, f"is no CogVideoX from text or a first frame: {found}.", cure))
         if problems:
@@ -197,7 +151,8 @@ class CogVideoX(ModelFamily):
         hidden = x * scale(sigma)
         if self.spec.conditions:
             hidden = torch.cat([hidden, self._first_frame(given["first_frame"], x)], dim=1)
-        arguments = {"hidden_states": rearrange(hidden, "b c t h w -> b t c h w"), "timestep": self.schedule.timestep(sigma), **text}
+        hidden, timestep = rearrange(hidden, "b c t h w -> b t c h w"), self.schedule.timestep(sigma)
+        arguments: dict[str, Any] = {"hidden_states": hidden, "timestep": timestep, **text}
         if self.config["use_rotary_positional_embeddings"]:
             arguments["image_rotary_emb"] = rotary_positions(self.config, x.shape[1:], x.device)
         if self.config["ofs_embed_dim"]:
@@ -238,11 +193,6 @@ class CogVideoX(ModelFamily):
     def keys(self) -> KeyMap:
         """Names of ComfyUI's class."""
         return keys.TRANSFORMER
-
-    @property
-    def diffusers_copy(self) -> bool:
-        """True: diffusers has no converter from ComfyUI's names."""
-        return True
 
     def write_comfy_files(self, transformer: Path, vae: Path) -> None:
         """Two .safetensors files; the VAE's names are diffusers' own."""

@@ -26,8 +26,10 @@ _SAME = (
     "patch_embed.proj", "patch_embed.text_proj", "patch_embed.pos_embedding",
     "norm_final", "norm_out.linear", "norm_out.norm", "proj_out",
 )  # fmt: skip
-TRANSFORMER = KeyMap([
-    *(Rule(f"transformer_blocks.*.{ours}", f"blocks.*.{comfy}") for ours, comfy in _BLOCK.items()),
-    *(Rule(f"{name}.linear_{number}", f"{name}_linear_{number}") for name in ("time_embedding", "ofs_embedding") for number in (1, 2)),
-    *(Rule(name, name) for name in _SAME),
-])
+TRANSFORMER = KeyMap(
+    [
+        *(Rule(f"transformer_blocks.*.{ours}", f"blocks.*.{comfy}") for ours, comfy in _BLOCK.items()),
+        *(Rule(f"{name}.linear_{number}", f"{name}_linear_{number}") for name in ("time_embedding", "ofs_embedding") for number in (1, 2)),
+        *(Rule(name, name) for name in _SAME),
+    ]
+)

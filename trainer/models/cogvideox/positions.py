@@ -28,4 +28,5 @@ def rotary_positions(config: Mapping[str, Any], shape: Sequence[int], device: to
     else:
         most = (max(own_height, height), max(own_width, width))
         how = {"crops_coords": None, "temporal_size": frames // frames_of_patch, "grid_type": "slice", "max_size": most}
-    return get_3d_rotary_pos_embed(embed_dim=config["attention_head_dim"], grid_size=(height, width), device=device, **how)
+    made = get_3d_rotary_pos_embed(embed_dim=config["attention_head_dim"], grid_size=(height, width), device=device, **how)
+    return made[0], made[1]

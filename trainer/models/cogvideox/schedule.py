@@ -23,7 +23,8 @@ class Schedule:
         import torch
         from diffusers import CogVideoXDDIMScheduler
 
-        powers = CogVideoXDDIMScheduler.from_config(dict(config)).alphas_cumprod.double()
+        scheduler: Any = CogVideoXDDIMScheduler.from_config(dict(config))
+        powers = scheduler.alphas_cumprod.double()
         a, b = powers.sqrt(), (1 - powers).sqrt()
         self.levels = (b / (a + b)).float()
         self._between = (self.levels[1:] + self.levels[:-1]) / 2
