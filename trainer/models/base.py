@@ -75,6 +75,8 @@ class FamilySpec:
     experts: tuple[Expert, ...] = (Expert(""),)  # the first serves the highest noise levels
     adapter_targets: Mapping[str, str] = field(default_factory=dict)  # preset -> regex over module names
     text_width: int = 0  # channels of the text embedding; 0 where a caption has several embeddings
+    step_distilled: bool = False  # whether the base was distilled to sample in a few steps, which training undoes
+    diffusers_reads_alpha: bool = True  # whether diffusers heeds the alpha tensors of LoRA files in ComfyUI's names
 
     @property
     def first_frame_optional(self) -> bool:
