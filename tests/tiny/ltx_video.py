@@ -96,7 +96,8 @@ def pipeline_calls(folder: Path, name: str, prompt: str, size: Size, **more: obj
     made = pipeline(folder, name)
     with calls_of(made.transformer) as calls:
         made(
-            prompt=prompt, height=height, width=width, num_frames=frames, num_inference_steps=3, guidance_scale=1.0, output_type="latent", **more
+            prompt=prompt, height=height, width=width, num_frames=frames, num_inference_steps=3, guidance_scale=1.0,
+            output_type="latent", **more,
         )  # fmt: skip
     return calls
 

@@ -105,6 +105,6 @@ class DiffusersFolder:
 
         for path in sorted((self.root / part).glob("*.safetensors")):
             with safe_open(path, "pt") as file:
-                if name in file.keys():  # noqa: SIM118: the opened file is no mapping
+                if name in file.keys():  # noqa: SIM118 (the opened file is no mapping)
                     return file.get_tensor(name)
         raise fail(f"{self.name}, {part}", f"holds no tensor '{name}'.", "Download this part of the model again.")

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ... import draws
-from ...errors import Problem, UserError, fail
+from ...errors import UserError, fail
 from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from . import keys
 from .comfy_files import write_comfy_files
+from .release import Release
 from .tokens import pack, positions, unpack
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from diffusers import ModelMixin
     from torch import Tensor, nn
 
-SIZES = {(28, 2048): "2b", (48, 4096): "13b"}  # (layers, width); any other size is "small": test models
-NEWER = "LTXVideo095DownBlock3D"  # the VAE of 0.9.5 and later has this block; they count time and see captions differently
-SHIFTS = {"base_image_seq_len": 1024, "max_image_seq_len": 4096, "base_shift": 0.95, "max_shift": 2.05}  # the releases' schedulers
 DECODE_TIMESTEP, DECODE_NOISE = 0.05, 0.025  # what the model cards give the timestep-conditioned decoders
 ATTENTION = r"transformer_blocks\.\d+\.attn[12]\.(to_q|to_k|to_v|to_out\.0)"
 FEED_FORWARD = r"transformer_blocks\.\d+\.ff\.net\.(0\.proj|2)"
@@ -35,42 +33,28 @@ class LTXVideo(ModelFamily):
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
-        transformer, vae, scheduler = map(files.config, ("transformer", "vae", "scheduler"))
-        width = transformer.get("num_attention_heads", 32) * transformer.get("attention_head_dim", 64)
-        size = SIZES.get((transformer.get("num_layers", 28), width), "small")
-        self.config, self.vae_config = transformer, vae
-        self.newer = NEWER in vae.get("down_block_types", [])
-        release = ("0.9.7" if size == "13b" else "0.9.5") if self.newer else "0.9.1" if vae.get("timestep_conditioning") else "0.9"
-        distilled = self._distilled(scheduler)
-        self._shifts = {name: scheduler.get(name, value) if scheduler.get("use_dynamic_shifting") else value for name, value in SHIFTS.items()}
-        bucket = (17, 64, 64) if size == "small" else (121, 512, 704)
-        stride = (8, 32, 32)
-        shift = self._shift((bucket[0] // 8 + 1) * (bucket[1] // 32) * (bucket[2] // 32))
+        self.config, self.vae_config, self.release = files.config("transformer"), files.config("vae"), Release.of(files)
+        bucket, stride = (17, 64, 64) if self.release.size == "small" else (121, 512, 704), (8, 32, 32)
+        shift = self.release.shift((bucket[0] // 8 + 1) * (bucket[1] // 32) * (bucket[2] // 32))
         self.spec = FamilySpec(
             family="ltx_video",
-            variant=f"{size}-{release}" + ("-distilled" if distilled else ""),
+            variant=self.release.variant,
             frame_rule=FrameRule(8, 1),
             size_multiple=32,
             fps=25.0,
-            latent_channels=transformer.get("in_channels", 128),
+            latent_channels=self.config.get("in_channels", 128),
             latent_stride=stride,
-            text_length=256 if self.newer else 128,
+            text_length=256 if self.release.newer else 128,
             train_shift=shift,
             sample_shift=shift,
-            guidance=1.0 if distilled else 3.0,
+            guidance=1.0 if self.release.distilled else 3.0,
             default_bucket=bucket,
             conditions=("first_frame",),
             adapter_targets={"all": f"{ATTENTION}|{FEED_FORWARD}", "attention": ATTENTION, "feed-forward": FEED_FORWARD},
-            text_width=transformer.get("caption_channels", 4096),
-            step_distilled=distilled,
-            diffusers_reads_alpha=False,
+            text_width=self.config.get("caption_channels", 4096),
+            step_distilled=self.release.distilled,
+            folds_alpha=True,  # diffusers' LTXVideoLoraLoaderMixin reads ComfyUI's names, and refuses a file with alpha tensors
         )
-
-    def _distilled(self, scheduler: Mapping[str, Any]) -> bool:
-        """Whether the base is distilled to a few steps: its configuration or its name says so."""
-        names = (Path(self.files.name).name, self.config.get("_name_or_path", ""))
-        marked = self.config.get("allowed_inference_steps") or scheduler.get("stochastic_sampling")
-        return bool(marked) or any("distilled" in name.lower() for name in names)
 
     # files
 
@@ -151,7 +135,7 @@ class LTXVideo(ModelFamily):
         """{"text": [L, D] float32} of the caption's L tokens; LTXPipeline, not LTXConditionPipeline, lets the encoder see the padding."""
         import torch
 
-        length, padding = self.spec.text_length, False if self.newer else "max_length"
+        length, padding = self.spec.text_length, False if self.release.newer else "max_length"
         tokens = encoder.tokenizer(text, padding=padding, truncation=True, max_length=length, return_tensors="pt")
         if len(encoder.tokenizer(text).input_ids) > length:
             encoder.truncated.append(text)
@@ -190,7 +174,7 @@ class LTXVideo(ModelFamily):
         timestep, clean = sigma[:, None] * 1000, self._clean(x, given)
         if clean is not None:
             timestep = timestep * (1 - clean.expand(-1, -1, -1, *x.shape[-2:]).flatten(1))
-        coordinates = positions(x.shape, self.spec.latent_stride, self.spec.fps, self.newer, x.device)
+        coordinates = positions(x.shape, self.spec.latent_stride, self.spec.fps, self.release.newer, x.device)
         return {"hidden_states": pack(x), "timestep": timestep, "video_coords": coordinates, **text}
 
     def conditioned(self, x: Tensor, given: dict[str, Tensor]) -> Tensor:
@@ -223,13 +207,8 @@ class LTXVideo(ModelFamily):
     # noise levels
 
     def shift(self, latent_shape: Sequence[int], sampling: bool) -> float:
-        """Grows with the number of tokens, see `_shift`; the same in training and sampling."""
-        return self._shift(math.prod(latent_shape[-3:]))
-
-    def _shift(self, tokens: int) -> float:
-        """Exp(mu), mu linear in the number of tokens: LTXPipeline's calculate_shift and its scheduler's exponential time shift."""
-        few, many, low, high = (self._shifts[name] for name in SHIFTS)
-        return math.exp(low + (high - low) * (tokens - few) / (many - few))
+        """Grows with the number of tokens; the same in training and sampling."""
+        return self.release.shift(math.prod(latent_shape[-3:]))
 
     # LoRA
 
@@ -240,4 +219,4 @@ class LTXVideo(ModelFamily):
 
     def write_comfy_files(self, transformer: Path, vae: Path) -> None:
         """Two .safetensors files in the names of the original release."""
-        write_comfy_files(self.files, self.newer, transformer, vae)
+        write_comfy_files(self.files, self.release.newer, transformer, vae)

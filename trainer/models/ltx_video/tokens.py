@@ -28,7 +28,9 @@ def positions(shape: Sequence[int], stride: tuple[int, int, int], fps: float, ca
     """
     import torch
 
-    frames, rows, columns = (step * torch.arange(size, device=device, dtype=torch.float32) for step, size in zip(stride, shape[-3:], strict=True))
+    frames, rows, columns = (
+        step * torch.arange(size, device=device, dtype=torch.float32) for step, size in zip(stride, shape[-3:], strict=True)
+    )
     if causal:
         frames = (frames + 1 - stride[0]).clamp(min=0)
     grid = torch.meshgrid(frames / fps, rows, columns, indexing="ij")

@@ -9,7 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-_DOWNSAMPLERS = {"conv": "compress_all", "spatial": "compress_space_res", "temporal": "compress_time_res", "spatiotemporal": "compress_all_res"}
+_DOWNSAMPLERS = {
+    "conv": "compress_all",
+    "spatial": "compress_space_res",
+    "temporal": "compress_time_res",
+    "spatiotemporal": "compress_all_res",
+}
 _WHOLE = {  # tensors outside the blocks
     "latents_mean": "per_channel_statistics.mean-of-means",
     "latents_std": "per_channel_statistics.std-of-means",
