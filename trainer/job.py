@@ -61,6 +61,10 @@ class ObjectiveSettings(Settings):
         0.0, "Training guidance", "What guidance-distilled models are fed as guidance in training; 0 uses the family's value, others "
         "have no such input.", ge=0, le=30, step=0.5, advanced=True,
     )  # fmt: skip
+    first_frame_probability: float = setting(
+        0.5, "First frame probability", "Share of examples that begin with their own first frame, for models that can start from a "
+        "picture or from none; the others learn text to video.", ge=0, le=1, step=0.05, advanced=True,
+    )  # fmt: skip
     snr_gamma: float = setting(
         0.0, "Min-SNR gamma", "Weighs noise levels by min(signal-to-noise ratio, gamma), which takes weight from the highest; 5 is "
         "usual, 0 uses the model's own weights.", ge=0, le=100, step=0.5, advanced=True,

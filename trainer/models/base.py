@@ -79,6 +79,13 @@ class FamilySpec:
     only_size: tuple[int, int] | None = None  # height and width, px, of a model that takes no other
     latent_frames_multiple: int = 1  # what the model sees is padded in front to a multiple of it
     diffusers_copy: bool = False  # whether LoRA are also written in diffusers' names, as diffusers does not read ComfyUI's
+    step_distilled: bool = False  # whether the base was distilled to sample in a few steps, which training wears off
+    folds_alpha: bool = False  # whether its LoRA files hold their scale in the weights, as a reader of theirs refuses alpha tensors
+
+    @property
+    def first_frame_optional(self) -> bool:
+        """Whether it can start from a picture and from none."""
+        return "first_frame" in self.conditions and "first_frame" not in self.required
 
     @property
     def size_rule(self) -> str:
@@ -116,7 +123,8 @@ class ModelFamily(ABC):
     Conventions, the same for all families: sigma in [0, 1], 1 = noise; x = (1 - sigma)·x0 + sigma·noise;
     velocity = noise - x0. Text embeddings and encodings of clips are dicts of tensors without batch dimension, which the
     cache stores and `stack` batches. What a model is told beside noise level and text is `given`: the tensors of
-    `encode_conditions`, and where it applies "guidance" [B] and, in training, "chance" [B] in [0, 1), drawn for each example.
+    `encode_conditions`, and where it applies "guidance" [B] and, in training, "chance" [B] in [0, 1), drawn for each example, and
+    where a first frame is optional "has_first_frame" [B], whether the example begins with it; in sampling, it does if one is given.
     """
 
     spec: FamilySpec
