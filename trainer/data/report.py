@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..files import write_bytes, write_json
 from .plan import ClipPlan
-from .sources.record import ClipRecord, UnusableClip
+from .sources.record import ClipRecord
 
 if TYPE_CHECKING:
     from .sampler import Sampler
@@ -49,10 +49,6 @@ class ClipReport:
     def shortened(self) -> bool:
         """Whether frames of the retimed clip are left out."""
         return self.used_frames < self.retimed_frames
-
-    def leave_out(self, error: UnusableClip) -> None:
-        """The clip is not used after all."""
-        self.skipped, self.cure = str(error), error.cure
 
     def __str__(self) -> str:
         if self.skipped:

@@ -84,7 +84,7 @@ def _by_value(path: Path) -> list[str | int]:
 
 
 def file_samples(path: Path, findings: Findings, check: Callable[[], None] = nothing) -> Iterator[tuple[Place, Sample]]:
-    """The samples of one file with their places, one in memory at a time; damaged rows are added to `findings`, `check` is called at each."""
+    """The samples of one file with their places, one in memory at a time; damaged rows go into `findings`, `check` is called at each."""
     require("pyarrow")
     import pyarrow as pa
 
