@@ -54,7 +54,9 @@ class Teller:
         if interlaced := sum(clip.interlaced for clip in kept):
             self.notice(f"{interlaced} of {len(kept)} clips are interlaced and are deinterlaced (bwdif), at one frame per two fields.")
         if cut := sum(clip.used_frames * 2 < clip.retimed_frames for clip in kept):
-            self.notice(f"{cut} of {len(kept)} clips are used for less than half of their length: their bucket is that much shorter.")
+            self.notice(
+                f"{cut} of {len(kept)} clips are used for less than half of their length: their bucket or a limit is that much shorter."
+            )
         if enlarged := sum(clip.enlarged for clip in kept):
             self.notice(f"{enlarged} of {len(kept)} clips are smaller than their bucket and are enlarged.")
         if own := sum(clip.own_size for clip in kept):
