@@ -40,7 +40,7 @@ class ClipReport:
     bucket: str = ""
     windows: int = 0  # examples of one variant
     variants: int = 1
-    enlarged: bool = False  # the clip has fewer pixels than its bucket
+    enlarged: bool = False  # the clip is lower or narrower than its bucket
     own_size: bool = False  # the clip is smaller than every bucket, and is not enlarged
     hdr: str = ""  # "PQ" or "HLG", which decoding maps to SDR
     interlaced: bool = False  # decoding makes whole frames of its fields

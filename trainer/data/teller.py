@@ -50,7 +50,7 @@ class Teller:
         kept = self.report.kept
         self.count_skips("clips")
         if uncaptioned := sum(clip.caption == "none" for clip in kept):
-            self.notice(f"{uncaptioned} of {len(kept)} clips have no caption and are trained with the trigger alone or none.")
+            self.notice(f"{uncaptioned} of {len(kept)} clips have no caption and are trained with trigger and suffix alone, if any.")
         if interlaced := sum(clip.interlaced for clip in kept):
             self.notice(f"{interlaced} of {len(kept)} clips are interlaced and are deinterlaced (bwdif), at one frame per two fields.")
         if cut := sum(clip.used_frames * 2 < clip.retimed_frames for clip in kept):
