@@ -21,8 +21,8 @@ class FrameSampling(Settings):
         8, "Frame stride", "Frames between the starts of pieces; for slide only.", unit="frames", ge=1, le=2048, advanced=True
     )
     max_frames: int = setting(
-        0, "Most frames", "A clip counts as having at most so many frames, at the target rate, when its bucket is chosen; 0: no limit.",
-        unit="frames", ge=0, le=100000,
+        0, "Most frames", "A clip counts as having at most so many frames, at the target rate, when its bucket is chosen; windows lie "
+        "within them. 0: no limit.", unit="frames", ge=0, le=100000,
     )  # fmt: skip
     max_duration: float = setting(
         0.0, "Longest duration", "Only so many seconds from a clip's beginning are used; 0: the whole clip.", unit="s", ge=0, le=86400
@@ -34,7 +34,7 @@ class FrameSampling(Settings):
         "a direction.",
     )  # fmt: skip
     variants: int = setting(
-        1, "Variants", "Times that a clip's random start, crop, reversal and frame dropout are drawn. Each variant is encoded ahead, and "
+        1, "Variants", "Times that a clip's random start, crop, reversal, dropout and order are drawn. Each variant is encoded ahead, and "
         "one of them is drawn each time the clip is seen. Nothing random: one variant.", ge=1, le=64,
     )  # fmt: skip
     scene_cuts: Literal["off", "split"] = setting(
@@ -55,7 +55,7 @@ class FrameSampling(Settings):
         advanced=True,
     )  # fmt: skip
     dataloader_threads: int = setting(
-        2, "Decoding threads", "Clips that are decoded ahead of the one that is being encoded; each holds about two examples in memory. "
+        2, "Decoding threads", "Clips that are decoded ahead of the one that is being encoded; each holds two or three examples in memory. "
         "0 decodes and encodes in turn. The result is the same.", unit="threads", ge=0, le=64, advanced=True,
     )  # fmt: skip
 

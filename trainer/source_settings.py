@@ -74,7 +74,7 @@ class VideoList(ClipSettings):
     """A text file naming clips and one with their captions, line by line."""
 
     kind: Literal["list"] = "list"
-    folder: str = setting("", "Folder", "Folder holding the two lists; clips are named relative to it.")
+    folder: str = setting("", "Folder", "Folder holding the two lists; clips are named relative to their list.")
     videos: str = setting("", "Clip list", "File naming one clip per line; empty finds videos.txt or video.txt.", advanced=True)
     captions: str = setting(
         "", "Caption list", "File with one caption per line; empty finds prompts.txt, captions.txt, prompt.txt or caption.txt.",

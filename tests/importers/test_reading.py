@@ -10,7 +10,7 @@ from tests.importers.examples import FINETRAINERS_COMMAND, MUSUBI, PIPE_DATASET,
 from trainer.errors import UserError
 from trainer.importers import documents, import_config
 from trainer.importers.shell import commands
-from trainer.importers.sources import kind_of
+from trainer.importers.sources import guessed_kind
 
 
 @pytest.mark.parametrize("path", [r"C:\new\users", r"C:\tools\new", r"C:\data\clips", r"D:\bilder\neu", r"data\new clips"])
@@ -139,9 +139,9 @@ def test_python_310_says_what_reads_toml(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_kind_of_a_dataset_is_seen_in_its_folder(files: list[str], kind: str, tmp_path: Path) -> None:
     for name in files:
         (tmp_path / name).touch()
-    assert kind_of(str(tmp_path)) == kind
+    assert guessed_kind(str(tmp_path)) == kind
 
 
 def test_the_kind_of_a_dataset_that_is_not_here() -> None:
-    assert kind_of("finetrainers/crush-smol") == "hub"
-    assert {kind_of(path) for path in ("/data/clips", "./data/clips", r"C:\data\clips", "clips")} == {"folder"}
+    assert guessed_kind("finetrainers/crush-smol") == "hub"
+    assert {guessed_kind(path) for path in ("/data/clips", "./data/clips", r"C:\data\clips", "clips")} == {"folder"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -21,8 +22,8 @@ from .sources.context import ScanContext
 from .sources.folder import existing_folder, look
 from .sources.record import ClipRecord, Scan, UnusableClip
 from .sources.scan import scan
-from .sources.sidecar import write_caption
-from .sources.text_file import one_line, read_caption
+from .sources.sidecar import current_caption, write_caption
+from .sources.text_file import one_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,10 +43,9 @@ class Sidecar:
     @property
     def caption(self) -> str:
         """What the file says now; empty if there is none, or nothing in it that can be read."""
-        try:
-            return read_caption(self.file)[0]
-        except OSError:
-            return ""
+        with suppress(OSError):
+            return current_caption(self.file)
+        return ""
 
 
 @dataclass
@@ -169,19 +169,19 @@ def _write_one(
     if there and existing == "keep":  # written by someone while this caption was made
         result.kept += 1
         return place.caption
-    mine[place.file] = text
     if there and text == place.caption:
         result.kept += 1
-        return text
-    _write(place.file, text)
-    result.replaced, result.written = result.replaced + there, result.written + (not there)
+    else:
+        text = _write(place.file, text)
+        result.replaced, result.written = result.replaced + there, result.written + (not there)
+    mine[place.file] = text
     return text
 
 
-def _write(file: Path, text: str) -> None:
-    """The caption, with what no encoding holds replaced; raises UserError if the file cannot be written."""
+def _write(file: Path, text: str) -> str:
+    """Writes the caption and returns it as it is there now; raises UserError if that cannot be done."""
     try:
-        write_caption(file, text.encode(errors="replace").decode())
+        return write_caption(file, text)
     except OSError as error:
         raise fail(str(file), f"cannot be written ({error.strerror}).", "Check the folder's permissions and the free space.") from None
 

@@ -69,10 +69,10 @@ class ClipCache:
         """Name of the cache entry of one variant."""
         return _key(plan, take, digest, self._family, self._identity, self._encoders.tiled)
 
-    def add(self, entries: Sequence[Entry], skip: Callable[[ClipPlan, UnusableClip], None]) -> None:
+    def add(self, entries: Sequence[Entry], drop: Callable[[ClipReport, UnusableClip], None]) -> None:
         """Encodes those not cached and sets all keys; the VAE is loaded only if there are any.
 
-        A clip that turns out unusable gets its report's `skipped` set, and `skip` is told.
+        `drop` is called once with the report of each clip that turns out unusable, and sets its `skipped`.
         """
         jobs: dict[str, _Job] = {}
         for entry in entries:
@@ -98,8 +98,7 @@ class ClipCache:
                     except UnusableClip as error:
                         for entry in job.waiting:
                             if not entry.report.skipped:
-                                entry.report.leave_out(error)
-                                skip(entry.plan, error)
+                                drop(entry.report, error)
                     done(number)
         finally:
             self._encoders.park_vae()

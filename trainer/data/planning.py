@@ -9,7 +9,7 @@ from ..events import EventLog, Phase
 from ..job import CaptionSettings, DatasetSettings
 from ..models.base import FamilySpec
 from .cache import TensorCache
-from .captions import is_left_out
+from .captions import UNCAPTIONED, is_left_out
 from .clips import Entry
 from .known_probes import KnownProbes
 from .likeness import alike_groups, exact_groups
@@ -117,7 +117,7 @@ def _planned(scan: Scan, captions: CaptionSettings, shape: Shaper, store: Tensor
         try:
             if is_left_out(record, captions):
                 cure = "Write a caption file for it, or let clips without caption be trained."
-                raise UnusableClip("has no caption, and such clips are to be skipped", cure)
+                raise UnusableClip(UNCAPTIONED, cure)
             digest = store.index.digest(record.path, check)
             clip = probe(record.path, digest)
             plan = shape.plan(record, clip, digest, cuts_of(record.path, clip, digest, check) if cuts_of else ())

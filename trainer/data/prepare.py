@@ -39,7 +39,7 @@ def prepare_dataset(
     report = plan.teller.report
     clips = ClipCache(family, encoders, store, log, dataset.dataloader_threads) if plan.entries else None
     if clips:
-        clips.add(plan.entries, lambda clip, error: plan.teller.skip(clip.record.path, str(error)))
+        clips.add(plan.entries, plan.teller.drop)
     plan.require_some()
     entries = plan.usable
     items = [trained_item(entry, captions, seed) for entry in entries]

@@ -88,8 +88,7 @@ def preview_dataset(
         try:
             clips.append(_shown(entry, captions, shown.frames, seed, log))
         except UnusableClip as error:
-            entry.report.leave_out(error)
-            plan.teller.skip(entry.plan.record.path, str(error))
+            plan.teller.drop(entry.report, error)
         done(number)
     report = plan.teller.report
     for entry in plan.usable:

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from .colour import BT709, Colour, colour_of, side_data
+from .colour import BT709, FULL, Colour, colour_of, side_data
 from .pictures import is_picture, picture_facts
 from .retime import constant_rate
 from .sources.record import UnusableClip
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 PROBE_FORMAT = 1  # raised whenever the same file would give another probe
-_FULL = 2  # AVCOL_RANGE_JPEG
 _FIELD_ORDERS = (2, 3, 4, 5)  # AV_FIELD_TT, BB, TB, BT
 _KEYED = ("h264", "hevc", "vp8", "vp9", "libvpx", "libvpx-vp9", "av1", "libdav1d", "prores", "mjpeg")  # keyframes need nothing before them
 _INDEXED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")  # containers with presentation times that can be gone to
@@ -77,7 +76,7 @@ def _of_picture(path: Path) -> Probe:
     times = (Fraction(0), *accumulate(facts.durations))
     count = max(1, len(facts.durations))
     return Probe(
-        tuple(range(count)), times[:count], times[-1], facts.height, facts.width, 0, Colour(BT709, _FULL), facts.format, True, picture=True
+        tuple(range(count)), times[:count], times[-1], facts.height, facts.width, 0, Colour(BT709, FULL), facts.format, True, picture=True
     )
 
 

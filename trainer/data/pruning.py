@@ -54,11 +54,6 @@ class CacheReport:
     removed: bool = False
     failed: list[str] = field(default_factory=list)
 
-    @property
-    def freed(self) -> int:
-        """Bytes of what was unused, free now if it was removed."""
-        return sum(file.size for file in self.unused)
-
     def lines(self) -> list[str]:
         """A table of kinds with number and size of their files, and a line on what was or can be removed."""
         if not self.files:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..files import write_bytes, write_json
 from .plan import ClipPlan
-from .sources.record import ClipRecord, UnusableClip
+from .sources.record import ClipRecord
 
 if TYPE_CHECKING:
     from .sampler import Sampler
@@ -40,7 +40,7 @@ class ClipReport:
     bucket: str = ""
     windows: int = 0  # examples of one variant
     variants: int = 1
-    enlarged: bool = False  # the clip has fewer pixels than its bucket
+    enlarged: bool = False  # the clip is lower or narrower than its bucket
     own_size: bool = False  # the clip is smaller than every bucket, and is not enlarged
     hdr: str = ""  # "PQ" or "HLG", which decoding maps to SDR
     interlaced: bool = False  # decoding makes whole frames of its fields
@@ -49,10 +49,6 @@ class ClipReport:
     def shortened(self) -> bool:
         """Whether frames of the retimed clip are left out."""
         return self.used_frames < self.retimed_frames
-
-    def leave_out(self, error: UnusableClip) -> None:
-        """The clip is not used after all."""
-        self.skipped, self.cure = str(error), error.cure
 
     def __str__(self) -> str:
         if self.skipped:

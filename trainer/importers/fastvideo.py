@@ -50,7 +50,7 @@ RULES: dict[str, Rule] = {
     "use_image_num": off("a batch holds images or clips, never both"),
     "training_cfg_rate": to("captions.dropout"),
     "seed": to("schedule.seed"),
-    "dataloader_num_workers": ignore("clips are decoded in threads, as many as help"),
+    "dataloader_num_workers": ignore("clips are decoded in threads: dataset.dataloader_threads says how many"),
     "group_*": ignore("a batch never mixes sizes"),
     "num_latent_t": ignore("it follows from the frames"),
     "train_batch_size": to("schedule.batch_size"),

@@ -78,7 +78,7 @@ def note_missing(report: Report) -> None:
         report.notes.append("No clips are set: dataset.sources takes folders of clips, lists, tables and more.")
 
 
-def kind_of(path: str, images: bool = False) -> SourceKind:
+def guessed_kind(path: str, images: bool = False) -> SourceKind:
     """The kind of dataset at a place, of clips or of `images`, by what lies there; a folder that is not here counts as one of clips."""
     folder = Path(path)
     try:

@@ -83,15 +83,8 @@ def _by_value(path: Path) -> list[str | int]:
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.as_posix())]
 
 
-def read_samples(root: Path, findings: Findings) -> Iterator[Sample]:
-    """Streams every sample, one in memory at a time; rows that are damaged are added to `findings`."""
-    for path in parquet_files(root):
-        for _, sample in file_samples(path, findings):
-            yield sample
-
-
 def file_samples(path: Path, findings: Findings, check: Callable[[], None] = nothing) -> Iterator[tuple[Place, Sample]]:
-    """The samples of one file with their places; `check` is called at every row."""
+    """The samples of one file with their places, one in memory at a time; damaged rows go into `findings`, `check` is called at each."""
     require("pyarrow")
     import pyarrow as pa
 

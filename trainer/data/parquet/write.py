@@ -35,10 +35,10 @@ class Samples(Protocol):
 def write_samples(samples: Samples, kind: Kind, out: Path, source: str, progress: Callable[[int], None] | None = None) -> list[Path]:
     """Writes `<out>/training_dataset/worker_0/worker_0/data_chunk_<n>.parquet`, 64 samples a file, zstd; the files.
 
-    One sample is held at a time. `source` names the samples: with the
-    same source and number of samples, files that are there stay and the missing ones are written, byte for byte what
-    an uninterrupted writing gives. `progress` is called with the number of samples done. Raises UserError if the folder
-    holds anything else, if a sample does not fit, or if the disk is full.
+    One sample is held at a time. `source` names the samples: with the same source and number of samples, files that are
+    there stay and the missing ones are written, byte for byte what an uninterrupted writing gives. `progress` is called
+    with the number of samples done. Raises UserError if the folder holds anything else, if a sample does not fit, or if
+    the disk is full.
     """
     require("pyarrow")
     if not len(samples):
