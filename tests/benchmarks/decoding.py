@@ -139,7 +139,6 @@ def measured(paths: Sequence[Path], case: str) -> Row:
     wanted = work[0]().takes[0].indices
     readers: dict[str, Callable[[], int]] = {
         "plain": lambda: sum(plain(path, wanted, *size[1:]) for path in paths),
-        "ours": lambda: in_threads(work, 0),
         AHEAD: lambda: in_threads(work, THREADS),
     }
     if importlib.util.find_spec("torchcodec"):
