@@ -84,7 +84,7 @@ class CaptionStatistics:
     def __str__(self) -> str:
         return (
             f"caption texts: {self.texts}, mean {self.mean_words:g} words, longest {self.longest_words}, {self.empty} empty, "
-            f"at most {self.most_variants} of one clip"
+            f"at most {self.most_variants} per clip"
         )
 
 
