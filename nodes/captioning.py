@@ -37,8 +37,8 @@ class CaptionClips(io.ComfyNode):
                 ),
                 io.String.Input(
                     "captions", display_name="captions", optional=True, force_input=True,
-                    tooltip="Instead of a clip: a list with one caption per clip, or one text with a line for each, in the order of Clips to "
-                    "Images.",
+                    tooltip="Instead of a clip: a list with one caption per clip, or one text with a line for each, in the order of "
+                    "Clips to Images.",
                 ),
                 *schema.inputs(CaptionWriting, multiline=("instruction",)),
             ],
@@ -46,8 +46,7 @@ class CaptionClips(io.ComfyNode):
                 dataset_output(),
                 io.String.Output(
                     "captions_out", "captions", is_output_list=True,
-                    tooltip="What each clip's caption file says now, in the same order; empty for a clip without one. Clips that cannot be read "
-                    "are left out.",
+                    tooltip="What the caption file of each clip that can be read says now, in the same order; empty for a clip without.",
                 ),
             ],
             is_input_list=True,

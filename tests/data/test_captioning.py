@@ -126,7 +126,7 @@ def test_clips_that_cannot_be_read_are_neither_counted_nor_captioned(folder: Pat
 def test_one_text_is_a_line_for_each_clip(folder: Path) -> None:
     places = sidecars(dataset(folder), [folder.parent])
     assert take_captions(places, ["one\n\ntwo \nthree\n"], LOG, "overwrite").captions == ["one", "two", "three"]
-    with pytest.raises(UserError, match="one text with 2 lines was given for 3 clips that can be read.*a text with a line for each"):
+    with pytest.raises(UserError, match=r"one text with 2 lines was given for 3 clips that can be read.*a text with a line for each"):
         take_captions(places, ["one\ntwo"], LOG)
     assert take_captions(places[:1], ["all\nof it"], LOG, "overwrite").captions == ["all of it"]
 

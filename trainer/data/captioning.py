@@ -134,7 +134,8 @@ def take_captions(places: Sequence[Sidecar], captions: Sequence[str], log: Event
         given = f"one text with {len(lines)} lines was" if len(lines) > 1 else f"{len(captions)} captions were"
         found = f"{given} given for {len(places)} clips that can be read."
         names = f"The first clip is '{places[0].clip.name}', the last '{places[-1].clip.name}'."
-        raise fail("captions", found, f"Give a list of one per clip, or a text with a line for each, in the order of Clips to Images. {names}")
+        cure = f"Give a list of one per clip, or a text with a line for each, in the order of Clips to Images. {names}"
+        raise fail("captions", found, cure)
     return _write_all(places, captions.__getitem__, log, existing)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from functools import cache
 from typing import TYPE_CHECKING
@@ -65,9 +66,13 @@ def _installed(file: str, size: int) -> FreeTypeFont | None:
 def _has(font: FreeTypeFont | ImageFont, letter: str) -> bool:
     """Whether the font has a picture of the letter that is not the one of missing letters."""
     picture = _picture(font, letter)
-    return letter.isspace() or bool(picture[1].strip(b"\0")) and picture != _picture(font, _NOWHERE)
+    return letter.isspace() or (any(picture[1]) and picture != _picture(font, _NOWHERE))
 
 
 def _picture(font: FreeTypeFont | ImageFont, letter: str) -> tuple[tuple[int, int], bytes]:
-    mask = font.getmask(letter)
-    return mask.size, bytes(mask)
+    from PIL import Image, ImageDraw
+
+    _, _, right, bottom = font.getbbox(letter)
+    image = Image.new("L", (max(1, math.ceil(right)), max(1, math.ceil(bottom))))
+    ImageDraw.Draw(image).text((0, 0), letter, 255, font)
+    return image.size, image.tobytes()

@@ -80,7 +80,8 @@ def plan_dataset(
 ) -> DatasetPlan:
     """Scans the sources and plans every clip, as training does and as a preview shows.
 
-    Clips that cannot be used are reported, not yet told of. Raises UserError for a source or setting that cannot be followed, Interrupted on cancel.
+    Clips that cannot be used are in the report, and not told of yet. Raises UserError for a source or setting that cannot be
+    followed, Interrupted on cancel.
     """
     shape, roundings = shaper(dataset, spec, seed)
     teller = Teller(log, DatasetReport(shape.fps))
