@@ -17,7 +17,7 @@ from .cache import CACHE_FORMAT, TensorCache
 from .content import component_identity, key_of, known_identity
 from .decode import DECODER_FORMAT, decode_frames
 from .fit import CENTRE, offset
-from .likeness import difference_hash
+from .likeness import thumbnails
 from .plan import ClipPlan
 from .prefetch import ahead
 from .report import ClipReport
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from .encoders import Encoders
 
 VAE_PARTS = ("vae",)  # subfolders of the model that shape latents
-_LOOK = "look"  # name of a frame's difference hash inside an entry
+_LOOK = "thumbnails"  # name of the look inside an entry; older entries have none
 
 
 @dataclass
 class Entry:
     """A planned clip on its way into the dataset; `digest` is the hash of its file, `keys` name the latents of its variants.
 
-    `look` is the difference hash of a frame, 8 bytes, once it is known.
+    `look` are the thumbnails of its first example, once they are known.
     """
 
     plan: ClipPlan
@@ -104,9 +104,10 @@ class ClipCache:
             self._encoders.park_vae()
             self._cache.save()
 
-    def look(self, entry: Entry) -> np.ndarray:
-        """The difference hash of a frame of the clip, 8 bytes; raises UserError if the entry was damaged since."""
-        return self._cache.read("clips", entry.keys[0], _LOOK)[""].numpy()
+    def look(self, entry: Entry) -> np.ndarray | None:
+        """The clip's thumbnails, None if its entry holds none; raises UserError if the entry was damaged since."""
+        found = self._cache.read("clips", entry.keys[0], _LOOK)
+        return found[""].numpy() if found else None
 
     def _encode(self, vae: nn.Module, windows: Iterator[tuple[int, np.ndarray]]) -> dict[str, Tensor]:
         """The clip's latents, example by example; raises UnusableClip if it cannot be decoded or the VAE gives NaN."""
@@ -116,7 +117,7 @@ class ClipCache:
         for number, frames in windows:
             self._log.check()
             if number == 0:
-                tensors[_LOOK] = torch.from_numpy(look_of(frames))
+                tensors[_LOOK] = torch.from_numpy(thumbnails(frames))
             with torch.no_grad():
                 encoded = self._family.encode_video(vae, torch.from_numpy(frames).to(self._encoders.compute.device))
             for name, tensor in encoded.items():
@@ -144,13 +145,8 @@ def take_known_looks(entries: Sequence[Entry], family: ModelFamily, cache: Tenso
         check()
         if entry.look is None:
             key = _key(entry.plan, entry.plan.takes[0], entry.digest, family, encoder, tiled)
-            with suppress(UserError, KeyError):  # not encoded yet, or damaged
+            with suppress(UserError, KeyError):  # not encoded yet, damaged, or without a look
                 entry.look = cache.read("clips", key, _LOOK)[""].numpy()
-
-
-def look_of(frames: np.ndarray) -> np.ndarray:
-    """The difference hash of an example [F, H, W, 3] uint8, 8 bytes: that of its middle frame."""
-    return difference_hash(frames[len(frames) // 2])
 
 
 def pixels_of(plan: ClipPlan, take: Take) -> dict[str, object]:

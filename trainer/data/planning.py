@@ -80,7 +80,8 @@ def plan_dataset(
 ) -> DatasetPlan:
     """Scans the sources and plans every clip, as training does and as a preview shows.
 
-    Clips that cannot be used are reported. Raises UserError for a source or setting that cannot be followed, Interrupted on cancel.
+    Clips that cannot be used are in the report, and not told of yet. Raises UserError for a source or setting that cannot be
+    followed, Interrupted on cancel.
     """
     shape, roundings = shaper(dataset, spec, seed)
     teller = Teller(log, DatasetReport(shape.fps))
@@ -93,7 +94,7 @@ def plan_dataset(
     for problem in found.notices:
         teller.notice(f"{problem.found} {problem.cure}".strip(), problem.where)
     for record, reason in found.skipped:
-        teller.leave_out(record, reason, _LISTED)
+        teller.report.skip(record, reason, _LISTED)
     return DatasetPlan(dataset, shape, found, _planned(found, captions, shape, store, teller), teller)
 
 
@@ -122,9 +123,9 @@ def _planned(scan: Scan, captions: CaptionSettings, shape: Shaper, store: Tensor
             clip = probe(record.path, digest)
             plan = shape.plan(record, clip, digest, cuts_of(record.path, clip, digest, check) if cuts_of else ())
         except UnusableClip as error:
-            teller.leave_out(record, str(error), error.cure)
+            teller.report.skip(record, str(error), error.cure)
         except OSError as error:
-            teller.leave_out(record, str(error), "Check that the file can be read.")
+            teller.report.skip(record, str(error), "Check that the file can be read.")
         else:
             entries.append(Entry(plan, teller.report.keep(plan), digest))
         done(number)

@@ -38,7 +38,8 @@ def prepare_dataset(
     plan = plan_dataset(dataset, captions, family.spec, store, log, seed=seed, may_download=may_download)
     report = plan.teller.report
     clips = ClipCache(family, encoders, store, log, dataset.dataloader_threads) if plan.entries else None
-    if clips:
+    if clips:  # else an error names every clip
+        plan.teller.tell_skipped()
         clips.add(plan.entries, plan.teller.drop)
     plan.require_some()
     entries = plan.usable

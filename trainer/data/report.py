@@ -84,7 +84,7 @@ class CaptionStatistics:
     def __str__(self) -> str:
         return (
             f"caption texts: {self.texts}, mean {self.mean_words:g} words, longest {self.longest_words}, {self.empty} empty, "
-            f"at most {self.most_variants} of one clip"
+            f"at most {self.most_variants} per clip"
         )
 
 
@@ -101,7 +101,7 @@ class DatasetReport:
     effective_batch: str = ""
     texts: CaptionStatistics = field(default_factory=CaptionStatistics)
     duplicates: list[list[str]] = field(default_factory=list)  # clips with the same bytes
-    alike: list[list[str]] = field(default_factory=list)  # clips of other bytes whose middle frames look the same
+    alike: list[list[str]] = field(default_factory=list)  # clips of other bytes that look the same; one may be in several groups
     compared: int = 0  # clips of which the look is known
 
     def keep(self, plan: ClipPlan) -> ClipReport:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from ..events import EventLog
 from .report import ClipReport, DatasetReport
-from .sources.record import ClipRecord, UnusableClip
+from .sources.record import UnusableClip
 
 _NOTICES = 20  # clips or rows named one by one in notices; the report names all
+_SHORTENED = "To use more of them: longer buckets, a frame sampling of chunk or slide, FramePack windows, or shorter clips."
+_ALIKE = "Keep one of each, unless it is meant to count more than other clips."
 
 
 @dataclass
@@ -24,10 +26,10 @@ class Teller:
         self.report.notices.append(f"{where}: {text}" if where else text)
         self.log.notice(text, where)
 
-    def leave_out(self, record: ClipRecord, reason: str, cure: str) -> None:
-        """A clip is skipped before it is planned."""
-        self.report.skip(record, reason, cure)
-        self.skip(str(record.path), reason)
+    def tell_skipped(self) -> None:
+        """Tells of the clips that the report has as skipped while they were planned."""
+        for clip in self.report.skipped:
+            self.skip(clip.path, clip.skipped)
 
     def drop(self, clip: ClipReport, error: UnusableClip) -> None:
         """A planned clip is not used after all."""
@@ -54,9 +56,8 @@ class Teller:
         if interlaced := sum(clip.interlaced for clip in kept):
             self.notice(f"{interlaced} of {len(kept)} clips are interlaced and are deinterlaced (bwdif), at one frame per two fields.")
         if cut := sum(clip.used_frames * 2 < clip.retimed_frames for clip in kept):
-            self.notice(
-                f"{cut} of {len(kept)} clips are used for less than half of their length: their bucket or a limit is that much shorter."
-            )
+            found = f"{cut} of {len(kept)} clips are used for less than half of their length: their bucket or a limit is that much shorter."
+            self.notice(f"{found} {_SHORTENED}")
         if enlarged := sum(clip.enlarged for clip in kept):
             self.notice(f"{enlarged} of {len(kept)} clips are smaller than their bucket and are enlarged.")
         if own := sum(clip.own_size for clip in kept):
@@ -65,5 +66,6 @@ class Teller:
             self.notice(f"{cuts} of {len(kept)} clips have scene cuts; no example crosses one.")
         for groups, what in ((self.report.duplicates, "are the same file"), (self.report.alike, "have other bytes but look the same")):
             if groups:
-                clips = sum(map(len, groups))
-                self.notice(f"{clips} clips {what} as others, such as {' and '.join(groups[0][:2])}; the dataset report names all.")
+                clips = len({name for group in groups for name in group})
+                found = f"{clips} clips {what} as others, such as {' and '.join(groups[0][:2])}; the dataset report names all."
+                self.notice(f"{found} {_ALIKE}")

@@ -108,9 +108,9 @@ class _Opening:
                 dear = max(dear, scan.group_rows * 4 * prod(row.latent_shape))
             done(number)
         self.store.save()
-        self._tell(root, findings, images, dear)
         if not rows:
             raise UserError([Problem(str(root), "none of the rows can be used:"), *_reasons(findings)])
+        self._tell(root, findings, images, dear)
         return rows
 
     def _keep(self, found: Found) -> None:
