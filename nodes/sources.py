@@ -8,6 +8,7 @@ from comfy_api.latest import io
 
 from ..trainer.data.sources.inspect import complaint, state
 from ..trainer.errors import Problem, UserError
+from ..trainer.files import kind_of
 from ..trainer.job import DatasetSettings
 from ..trainer.packages import require
 from ..trainer.source_settings import (
@@ -45,7 +46,7 @@ def placed(source: S) -> S:
     place = folders.input_path(source.location)
     if isinstance(source, VideoFolder) and source.caption_file.strip():
         source = source.model_copy(update={"caption_file": str(folders.input_path(source.caption_file))})
-    hub_id = isinstance(source, HubDataset) and not place.exists()
+    hub_id = isinstance(source, HubDataset) and not kind_of(place)
     return source if hub_id or not source.location.strip() else source.at(str(place))
 
 

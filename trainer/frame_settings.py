@@ -6,6 +6,8 @@ from typing import Literal
 
 from .settings import Settings, setting
 
+LONGEST_CLIP = 86400  # s, a day
+
 
 class FrameSampling(Settings):
     """Which frames of a clip are trained on, in this order: duration, scenes, bucket, strategy, dropout, order."""
@@ -25,8 +27,9 @@ class FrameSampling(Settings):
         "within them. 0: no limit.", unit="frames", ge=0, le=100000,
     )  # fmt: skip
     max_duration: float = setting(
-        0.0, "Longest duration", "Only so many seconds from a clip's beginning are used; 0: the whole clip.", unit="s", ge=0, le=86400
-    )
+        0.0, "Longest duration", "Only so many seconds from a clip's beginning are used; 0: the whole clip.",
+        unit="s", ge=0, le=LONGEST_CLIP,
+    )  # fmt: skip
     temporal_augmentation: Literal["off", "crop", "reverse", "crop and reverse"] = setting(
         "off", "Temporal augmentation",
         "Drawn once for each variant. crop: frames are taken from a random part of the clip, at least half of it, and at least as long as "

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,14 +13,14 @@ import numpy as np
 from ..errors import UserError
 from ..events import EventLog, Phase
 from .cache import CACHE_FORMAT, TensorCache
-from .content import component_identity, key_of, known_identity
+from .content import Content, changed_model, component_identity, key_of, known_identity
 from .decode import DECODER_FORMAT, decode_frames
 from .fit import CENTRE, offset
 from .likeness import thumbnails
 from .plan import ClipPlan
 from .prefetch import ahead
 from .report import ClipReport
-from .sources.record import UnusableClip
+from .sources.record import ChangedFile, UnusableClip
 from .takes import Take
 
 if TYPE_CHECKING:
@@ -36,14 +35,14 @@ _LOOK = "thumbnails"  # name of the look inside an entry; older entries have non
 
 @dataclass
 class Entry:
-    """A planned clip on its way into the dataset; `digest` is the hash of its file, `keys` name the latents of its variants.
+    """A planned clip on its way into the dataset; `content` is what its file held then, `keys` name the latents of its variants.
 
     `look` are the thumbnails of its first example, once they are known.
     """
 
     plan: ClipPlan
     report: ClipReport
-    digest: str
+    content: Content
     keys: tuple[str, ...] = ()
     look: np.ndarray | None = field(default=None, compare=False)
 
@@ -55,7 +54,13 @@ class _Job:
     key: str
     plan: ClipPlan
     take: Take
+    content: Content
     waiting: list[Entry] = field(default_factory=list)
+
+    def windows(self, check: Callable[[], None]) -> Generator[tuple[int, np.ndarray], None, None]:
+        """The variant's examples; raises ChangedFile after the last if the clip's file is no longer the one that was planned."""
+        with self.content.steady(self.plan.record.path, check):
+            yield from examples(self.plan, self.take, check)
 
 
 class ClipCache:
@@ -69,40 +74,47 @@ class ClipCache:
         """Name of the cache entry of one variant."""
         return _key(plan, take, digest, self._family, self._identity, self._encoders.tiled)
 
-    def add(self, entries: Sequence[Entry], drop: Callable[[ClipReport, UnusableClip], None]) -> None:
+    def add(self, entries: Sequence[Entry], drop: Callable[[ClipReport, UnusableClip], None]) -> list[Entry]:
         """Encodes those not cached and sets all keys; the VAE is loaded only if there are any.
 
-        `drop` is called once with the report of each clip that turns out unusable, and sets its `skipped`.
+        `drop` is called once with the report of each clip that turns out unusable, and sets its `skipped`. The clips that
+        were not encoded because a file changed since it was planned are returned, to be planned anew.
         """
         jobs: dict[str, _Job] = {}
         for entry in entries:
-            made = {self.key(entry.plan, take, entry.digest): take for take in reversed(entry.plan.takes)}
+            made = {self.key(entry.plan, take, entry.content.digest): take for take in reversed(entry.plan.takes)}
             entry.keys = tuple(reversed(made))  # variants whose pixels are the same are one
             entry.report.variants = len(entry.keys)
             for key, take in made.items():
                 if key in jobs or not self._cache.has("clips", key):
-                    jobs.setdefault(key, _Job(key, entry.plan, take)).waiting.append(entry)
+                    jobs.setdefault(key, _Job(key, entry.plan, take, entry.content)).waiting.append(entry)
         self._cache.used.save()  # before encoding, which may take hours: pruning may come at any time
         if not jobs:
-            return
+            return []
         self._log.emit(Phase("prepare", "Encoding clips"))
+        changed = dict[int, Entry]()
         try:
             vae = self._encoders.vae()
+            if component_identity(self._cache.index, self._family.folder, VAE_PARTS, self._log.check) != self._identity:
+                raise changed_model(self._family.folder)
             done = self._log.progress(len(jobs), "clips encoded")
-            decoded = ahead([partial(examples, job.plan, job.take) for job in jobs.values()], self._threads, self._log.check)
+            decoded = ahead([job.windows for job in jobs.values()], self._threads, self._log.check)
             with closing(decoded):
                 for number, (job, windows) in enumerate(zip(jobs.values(), decoded, strict=True), 1):
+                    waiting = [entry for entry in job.waiting if not entry.report.skipped and id(entry) not in changed]
                     try:
-                        if not all(entry.report.skipped for entry in job.waiting):  # for another variant of the clip
+                        if waiting:  # none is if another variant of the clip was in vain
                             self._cache.write("clips", job.key, self._encode(vae, windows))
+                    except ChangedFile:
+                        changed |= {id(entry): entry for entry in waiting}
                     except UnusableClip as error:
-                        for entry in job.waiting:
-                            if not entry.report.skipped:
-                                drop(entry.report, error)
+                        for entry in waiting:
+                            drop(entry.report, error)
                     done(number)
         finally:
             self._encoders.park_vae()
             self._cache.save()
+        return list(changed.values())
 
     def look(self, entry: Entry) -> np.ndarray | None:
         """The clip's thumbnails, None if its entry holds none; raises UserError if the entry was damaged since."""
@@ -144,7 +156,7 @@ def take_known_looks(entries: Sequence[Entry], family: ModelFamily, cache: Tenso
     for entry in entries if encoder else ():
         check()
         if entry.look is None:
-            key = _key(entry.plan, entry.plan.takes[0], entry.digest, family, encoder, tiled)
+            key = _key(entry.plan, entry.plan.takes[0], entry.content.digest, family, encoder, tiled)
             with suppress(UserError, KeyError):  # not encoded yet, damaged, or without a look
                 entry.look = cache.read("clips", key, _LOOK)[""].numpy()
 

@@ -13,6 +13,7 @@ from .dataset import Dataset, Item, commonest_size
 from .plan import Shaper
 from .planning import plan_dataset
 from .report import CaptionStatistics
+from .sources.record import ChangedFile
 from .texts import TextCache
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ def prepare_dataset(
     clips = ClipCache(family, encoders, store, log, dataset.dataloader_threads) if plan.entries else None
     if clips:  # else an error names every clip
         plan.teller.tell_skipped()
-        clips.add(plan.entries, plan.teller.drop)
+        changed = clips.add(plan.entries, plan.teller.drop)
+        for entry in clips.add(plan.renew(changed), plan.teller.drop):
+            plan.teller.drop(entry.report, ChangedFile())
     plan.require_some()
     entries = plan.usable
     items = [trained_item(entry, captions, seed) for entry in entries]

@@ -110,7 +110,7 @@ def preview_dataset(
 def _shown(entry: Entry, captions: CaptionSettings, count: int, seed: int, log: EventLog) -> ShownClip:
     """Decodes the clip's first example of its first variant; raises UnusableClip if it cannot be."""
     plan = entry.plan
-    with closing(examples(plan, plan.takes[0], log.check)) as made:
+    with entry.content.steady(plan.record.path, log.check), closing(examples(plan, plan.takes[0], log.check)) as made:
         _, frames = next(made)
     entry.look = thumbnails(frames)
     places = tuple(sorted({round(place) for place in np.linspace(0, len(frames) - 1, count)})) if count > 1 else (len(frames) // 2,)

@@ -45,6 +45,17 @@ class ClipReport:
     hdr: str = ""  # "PQ" or "HLG", which decoding maps to SDR
     interlaced: bool = False  # decoding makes whole frames of its fields
 
+    def describe(self, plan: ClipPlan) -> None:
+        """Tells how the clip is planned, in place of what was told before."""
+        clip, size, line = plan.probe, plan.example, plan.line
+        self.source_frames, self.source_fps, self.source_size = len(clip.times), round(clip.fps, 3), f"{clip.height}x{clip.width}"
+        self.target_fps, self.retimed, self.retimed_frames = round(line.fps, 3), line.retimed, line.whole
+        self.used_frames, self.source_indices = len(plan.indices), plan.indices
+        self.scene_cuts = tuple(scene.start for scene in line.scenes[1:])
+        self.bucket, self.windows, self.variants = str(size), len(plan.starts), len(plan.takes)
+        self.enlarged = clip.height < size.height or clip.width < size.width
+        self.own_size, self.hdr, self.interlaced = plan.own_size, clip.colour.hdr, clip.interlaced
+
     @property
     def shortened(self) -> bool:
         """Whether frames of the retimed clip are left out."""
@@ -106,17 +117,10 @@ class DatasetReport:
 
     def keep(self, plan: ClipPlan) -> ClipReport:
         """Adds a planned clip; it may still turn out unusable when it is decoded."""
-        clip, size, line = plan.probe, plan.example, plan.line
-        self.clips.append(ClipReport(
-            plan.record.name, str(plan.record.path), plan.record.origin,
-            source_frames=len(clip.times), source_fps=round(clip.fps, 3), source_size=f"{clip.height}x{clip.width}",
-            target_fps=round(line.fps, 3), retimed=line.retimed, retimed_frames=line.whole,
-            used_frames=len(plan.indices), source_indices=plan.indices, scene_cuts=tuple(scene.start for scene in line.scenes[1:]),
-            bucket=str(size), windows=len(plan.starts), variants=len(plan.takes),
-            own_size=plan.own_size,
-            enlarged=clip.height < size.height or clip.width < size.width, hdr=clip.colour.hdr, interlaced=clip.interlaced,
-        ))  # fmt: skip
-        return self.clips[-1]
+        clip = ClipReport(plan.record.name, str(plan.record.path), plan.record.origin)
+        clip.describe(plan)
+        self.clips.append(clip)
+        return clip
 
     def skip(self, record: ClipRecord, reason: str, cure: str = "") -> None:
         """Adds a clip that is not used, and what to do about it."""

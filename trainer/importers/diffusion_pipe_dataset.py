@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..files import kind_of
+from ..source_files import is_tar
 from .documents import Document
 from .result import Entry, Report
 from .rules import Rule, apply, ignore, off, only, refuse
@@ -78,12 +80,12 @@ def _directories(document: Document, report: Report) -> None:
 def _note_unread(report: Report, folder: str) -> None:
     """Notes what diffusion-pipe would read in a folder and a folder source does not."""
     try:
-        names = [item.name for item in Path(folder).iterdir()] if Path(folder).is_dir() else []
-    except (OSError, ValueError):  # no name that a folder could have, or one that may not be read
+        names = [item.name for item in Path(folder).iterdir()] if kind_of(Path(folder)) == "folder" else []
+    except OSError:  # it may not be read
         return
     if "captions.json" in names:
         report.notes.append(f"captions.json in {folder} is not read: write its captions into a metadata.jsonl, for a Metadata Table.")
-    if any(name.endswith(".tar") for name in names):
+    if any(is_tar(Path(name)) for name in names):
         report.notes.append(f"The tars in {folder} are not read with its files: add them as a WebDataset.")
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..files import kind_of
 from ..job import Bucket
 from ..source_settings import SOURCES
 from . import sample_prompts
@@ -15,10 +16,9 @@ from .finetrainers_rules import DATASETS, RULES
 from .result import Entry, Report
 from .rules import apply, as_number, family, follow, to
 from .sizes import add_buckets, as_bucket, joined, sample_size, tell, tell_sample, whole
-from .sources import EDIT, SourceKind, add_source, guessed_kind
+from .sources import EDIT, IMAGE_LISTS, SourceKind, add_source, guessed_kind
 
 NAME = "finetrainers"
-IMAGE_LISTS = ("images.txt", "image.txt")
 ONE_FRAME = "still images are clips of one frame"
 
 
@@ -149,7 +149,7 @@ def _datasets(document: Document, report: Report) -> None:
         if table or root:
             kind = "table" if table else guessed_kind(str(root.value) if root else "", images)
             if kind == "list" and images and root:
-                fixed["videos"] = next((name for name in IMAGE_LISTS if (Path(str(root.value)) / name).is_file()), IMAGE_LISTS[0])
+                fixed["videos"] = next((name for name in IMAGE_LISTS if kind_of(Path(str(root.value)) / name) == "file"), IMAGE_LISTS[0])
             _tell_images(report, entries.get(f"datasets.{n}.dataset_type"), kind, images)
             add_source(report, kind, given, fixed)
         _sizes(report, entries.get(f"datasets.{n}.video_resolution_buckets"), 3, count, images)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..files import kind_of
 from .documents import Document
 from .onetrainer_lists import rows_of
 from .result import Entry, Report
@@ -109,7 +110,7 @@ def _kind(row: Mapping[str, Entry]) -> SourceKind:
     path = str(row["path"].value)
     found = guessed_kind(path)
     paired = found == "paired" and _asked(row) == "sample"
-    return "paired" if paired else "hub" if found == "hub" and not Path(path).is_dir() else "folder"
+    return "paired" if paired else "hub" if found == "hub" and kind_of(Path(path)) != "folder" else "folder"
 
 
 def _asked(row: Mapping[str, Entry]) -> str:

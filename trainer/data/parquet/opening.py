@@ -21,7 +21,7 @@ from ..sources.paths import folder_path
 from ..sources.record import ClipRecord
 from ..teller import Teller
 from ..texts import TextCache
-from .dataset import Found, ParquetDataset, state_of
+from .dataset import Found, ParquetDataset
 from .fit import LEAST_LIKENESS, clip_size, encoder_doubt, latent_axes, likeness, misfit, text_axes
 from .read import Findings, Skipped, parquet_files
 from .scan import scan_file
@@ -94,10 +94,9 @@ class _Opening:
         findings, rows, images, dear = Findings(), list[Found](), 0, 0
         done = self.log.progress(len(files), "Parquet files read")
         for number, path in enumerate(files, 1):
-            scan = scan_file(path, self.store, self.log.check)
+            scan, state = scan_file(path, self.store, self.log.check)
             findings.skipped += [Skipped(path, *left) for left in scan.skipped]
             findings.dtypes.update(scan.dtypes)
-            state = state_of(path) if scan.rows else (0, 0)
             for row in scan.rows:
                 if reason := misfit(row, self.family.spec) or (UNCAPTIONED if captioned and not row.caption else ""):
                     findings.skipped.append(Skipped(path, f"row {row.place.number}", reason))

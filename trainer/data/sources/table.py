@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import UserError, fail
 from ...files import kind_of
+from ...source_files import TABLES
 from ...source_settings import MetadataTable
 from .context import ScanContext
 from .paths import folder_path, usual_file
@@ -18,7 +19,6 @@ from .record import Listed
 from .rows import CAPTION_COLUMNS, VIDEO_COLUMNS, Columns, Row, listed_rows
 from .text_file import read_list
 
-TABLES = ("metadata.csv", "metadata.jsonl", "metadata.json")
 _SEPARATORS = ",;\t"  # the one the header has most of
 
 
