@@ -12,7 +12,7 @@ from .caption_settings import CaptionEdit, CaptionSettings
 from .dataset_settings import DatasetSettings, WindowSettings
 from .errors import UserError, fail, from_validation
 from .job_versions import JOB_VERSION, upgraded
-from .settings import Settings, setting
+from .settings import Settings, Text, setting
 from .size_settings import Bucket
 from .source_settings import SOURCES, ParquetFolder, Source, VideoFolder
 
@@ -138,8 +138,8 @@ class MemorySettings(Settings):
 class SamplePrompt(Settings):
     """One sample video to draw while training."""
 
-    prompt: str = setting("", "Prompt", "What to show.")
-    negative: str = setting("", "Negative", "What to avoid.")
+    prompt: Text = setting("", "Prompt", "What to show.")
+    negative: Text = setting("", "Negative", "What to avoid.")
     size: Bucket | None = setting(None, "Size", "Frames x height x width; empty uses the first bucket.")
     seed: int = setting(0, "Seed", "Seed of the starting noise.", ge=0, le=2**53 - 1)
     image: str = setting("", "First frame", "Image file to start from, for families that take one.")

@@ -171,7 +171,10 @@ def _given(components: Components, request: SampleRequest) -> dict[str, Tensor]:
 
 
 class Countdown:
-    """The `check` of drawing requests one after the other: hears a cancel and reports progress, decoding as one step."""
+    """The `check` of drawing requests one after the other: hears a cancel and reports progress, decoding as one step.
+
+    `finish` is called when all are drawn.
+    """
 
     def __init__(self, log: EventLog, requests: Sequence[SampleRequest]) -> None:
         self._total = sum(request.steps + 1 for request in requests)
@@ -180,6 +183,10 @@ class Countdown:
     def __call__(self) -> None:
         self._report(self._done)
         self._done += 1
+
+    def finish(self) -> None:
+        """Reports the last request as decoded."""
+        self._report(self._total)
 
 
 class VideoSampler:
@@ -221,10 +228,13 @@ class VideoSampler:
         text, negative = self.text(request.prompt), self.text(request.negative)
         self.components.park_text_encoder()
         self.attach()
+        countdown = Countdown(self.log, [request])
         try:
-            return draw(self.components, request, text, negative, Countdown(self.log, [request]))
+            video = draw(self.components, request, text, negative, countdown)
         finally:
             self.components.park_vae()
+        countdown.finish()
+        return video
 
 
 def encode_prompt(folder: Path, text: str, settings: ComputeSettings) -> Tensor:

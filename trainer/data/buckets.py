@@ -40,26 +40,26 @@ class Sizes:
         return self._choose(longer or self.buckets, counts or self.counts, frames, height, width, windowed)
 
     def _choose(
-        self, buckets: Sequence[Bucket], counts: Sequence[int], frames: int, height: int, width: int, any_length: bool
+        self, buckets: Sequence[Bucket], counts: Sequence[int], frames: int, height: int, width: int, windowed: bool
     ) -> Bucket | None:
         if not buckets:
-            return self._combined(counts, frames, height, width, any_length)
-        filled = [bucket for bucket in buckets if any_length or bucket.frames <= frames]
+            return self._combined(counts, frames, height, width, windowed)
+        filled = [bucket for bucket in buckets if windowed or bucket.frames <= frames]
         fitting = [bucket for bucket in filled if not self._enlarges((bucket.height, bucket.width), height, width)]
         if fitting or not filled:
-            return choose_bucket(fitting, frames, height, width, any_length)
+            return choose_bucket(fitting, frames, height, width, windowed)
         own = own_size(self.spec, height, width)
         return Bucket(frames=max(bucket.frames for bucket in filled), height=own[0], width=own[1])
 
-    def _combined(self, counts: Sequence[int], frames: int, height: int, width: int, any_length: bool) -> Bucket | None:
+    def _combined(self, counts: Sequence[int], frames: int, height: int, width: int, windowed: bool) -> Bucket | None:
         """A bucket of a frame count and a size that are chosen apart."""
-        if any_length:
+        if windowed:
             count = max(counts, default=min(frames, LONGEST))
         elif counts:
             count = max((count for count in counts if count <= frames), default=0)
         else:
             count = self.spec.frame_rule.floor(min(frames, self.spec.default_bucket[0]))
-        if not count >= 1 or (count > frames and not any_length):
+        if count < 1 or (count > frames and not windowed):
             return None
         shapes = [shape for shape in self.shapes if not self._enlarges(shape, height, width)]
         shape = nearest_shape(shapes, height, width) if shapes else automatic_size(self.spec, height, width)

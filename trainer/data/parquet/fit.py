@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from ...errors import UserError, fail
+from ...files import kind_of
 from ...job import Bucket
 from ...models.files import DiffusersFolder
 from ..clips import VAE_PARTS
@@ -75,7 +76,7 @@ def encoder_doubt(encoder: str, family: ModelFamily, index: ContentIndex, check:
     if not encoder.strip():
         return "It is not declared which model's VAE and text encoder made these files; they are taken for this model's."
     folder = folder_path(encoder)
-    if not folder.is_dir():
+    if kind_of(folder) != "folder":
         return "" if _names(encoder, family) else f"'{encoder}' is no folder here: whether its encoders are this model's cannot be checked."
     if str(folder.resolve()) == str(Path(family.files.name).resolve()):
         return ""
