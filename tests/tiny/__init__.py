@@ -50,4 +50,9 @@ def _function(name: str) -> Callable[..., Any]:
 
 ALL = [
     Tiny("wan", "2.1 t2v", "wan:write_tiny_wan", "wan:pipeline_points"),
+    Tiny("wan", "2.1 i2v", "wan:write_tiny_i2v", "wan:pipeline_points"),
+    Tiny("wan", "2.1 flf2v", "wan:write_tiny_flf2v", "wan:pipeline_points"),
+    Tiny("wan", "2.2 a14b t2v", "wan:write_tiny_a14b_t2v", "wan:pipeline_points"),
+    Tiny("wan", "2.2 a14b i2v", "wan:write_tiny_a14b_i2v", "wan:pipeline_points"),
+    Tiny("wan", "2.2 ti2v", "wan:write_tiny_ti2v", "wan:pipeline_points", sizes=((5, 64, 64), (9, 64, 64))),
 ]
