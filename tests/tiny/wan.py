@@ -31,7 +31,7 @@ def write_tiny_wan(
     torch.manual_seed(seed)
     shape = {"num_attention_heads": 2, "in_channels": vae["z_dim"], "out_channels": vae["z_dim"], **(SEES if sees else {}), **transformer}
     for number in range(1, experts + 1):
-        model = WanTransformer3DModel(attention_head_dim=16, num_layers=layers, ffn_dim=64, text_dim=16, **shape)
+        model: Any = WanTransformer3DModel(attention_head_dim=16, num_layers=layers, ffn_dim=64, text_dim=16, **shape)
         if shape.get("pos_embed_seq_len"):
             model.condition_embedder.image_embedder.pos_embed.data.normal_()
         model.save_pretrained(folder / ("transformer" if number == 1 else f"transformer_{number}"))
