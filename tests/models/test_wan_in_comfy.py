@@ -80,7 +80,7 @@ def case(request, tmp_path_factory):
 
 
 def test_names_are_unique_and_reversible():
-    shape = {"num_attention_heads": 1, "attention_head_dim": 12, "num_layers": 2, "ffn_dim": 8, "text_dim": 8}
+    shape: dict[str, Any] = {"num_attention_heads": 1, "attention_head_dim": 12, "num_layers": 2, "ffn_dim": 8, "text_dim": 8}
     state = WanTransformer3DModel(**shape, image_dim=8, added_kv_proj_dim=12, pos_embed_seq_len=4).state_dict()
     vaes = [
         AutoencoderKLWan(base_dim=4, num_res_blocks=2).state_dict(),
