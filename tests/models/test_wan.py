@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
+from tests.data.footage import scene
 from tests.tiny import wan
 from trainer.errors import UserError
+from trainer.experts import expert_for
+from trainer.job import ComputeSettings
 from trainer.models import family_class, open_model
 from trainer.models.base import ModelInputs
-from trainer.sampling import SampleRequest
+from trainer.objectives.noise_levels import sampling_sigmas
+from trainer.sampling import SampleRequest, VideoSampler, start_noise
 
 PER_CHANNEL = {"latents_mean": [0.0] * 16, "latents_std": [1.0] * 16}
 
@@ -116,6 +121,41 @@ def test_pictures_are_asked_for_and_refused(tmp_path):
             request.checked(open_model(writer(tmp_path / writer.__name__)).spec)
     spec = open_model(wan.write_tiny_ti2v(tmp_path / "ti2v")).spec
     assert request.checked(spec) and SampleRequest("a prompt", 5, 64, 64).checked(spec)
+
+
+@pytest.mark.parametrize(
+    ("writer", "given"),
+    [
+        (wan.write_tiny_i2v, ("first_frame",)),
+        (wan.write_tiny_flf2v, ("first_frame", "last_frame")),
+        (wan.write_tiny_a14b_t2v, ()),
+        (wan.write_tiny_a14b_i2v, ("first_frame",)),
+        (wan.write_tiny_ti2v, ()),
+        (wan.write_tiny_ti2v, ("first_frame",)),
+    ],
+    ids=lambda value: value.__name__.removeprefix("write_tiny_") if callable(value) else f"{len(value)} pictures",
+)
+def test_a_video_is_the_pipelines(tmp_path, writer, given):
+    """With guidance, from picture files to frames; both experts where there are two."""
+    folder, side = writer(tmp_path / "model"), 64
+    pictures = {name: Image.fromarray(scene(7 * place, side, side)) for place, name in enumerate(given)}
+    files = {name: str(tmp_path / f"{name}.png") for name in pictures}
+    for name, file in files.items():
+        pictures[name].save(file)
+    request = SampleRequest("a red circle", 5, side, side, "blue", steps=4, guidance=4.0, shift=3.0, seed=5, **files)
+    sampler = VideoSampler(folder, ComputeSettings(device="cpu"))
+    ours = sampler(request)
+    pipeline, told = wan.opened(folder, request.prompt, pictures, request.negative)
+    set_timesteps = pipeline.scheduler.set_timesteps
+    sigmas = sampling_sigmas(4, 1.0)[:-1].tolist()  # the scheduler shifts them
+    pipeline.scheduler.set_timesteps = lambda steps, device=None: set_timesteps(sigmas=sigmas, device=device)
+    size = {"height": side, "width": side, "num_frames": 5}
+    drawn = pipeline(
+        **told, **size, num_inference_steps=4, guidance_scale=4.0, latents=start_noise(sampler.family.spec, request), output_type="pt"
+    ).frames[0]
+    assert (ours.float() - (drawn.permute(0, 2, 3, 1) * 255).round()).abs().max() <= 1
+    steps = [expert_for(sigma.item(), sampler.family.spec.experts).name for sigma in sampling_sigmas(4, 3.0)[:-1]]
+    assert steps == (["high", "high", "low", "low"] if "a14b" in writer.__name__ else [""] * 4)  # the second is at 0.9
 
 
 def test_without_a_picture_ti2v_is_fed_as_its_text_to_video_pipeline_feeds_it(tmp_path):

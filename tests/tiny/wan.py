@@ -84,32 +84,34 @@ def write_tiny_ti2v(folder: Path) -> Path:
 
 
 def pipeline_points(folder: Path, prompt: str, size: Size, pictures: dict[str, Image]) -> list[Point]:
-    """WanPipeline, with pictures WanImageToVideoPipeline, without guidance: its transformers' output is the velocity."""
-    from diffusers import WanImageToVideoPipeline, WanPipeline
-
+    """The pipeline without guidance: its transformers' output is the velocity."""
     frames, height, width = size
-    parts = _parts(folder)
-    images = {name: parts.pop(name) for name in ("image_encoder", "image_processor") if name in parts}
-    pipeline: Any = WanPipeline(**parts)
-    length = 512 if images else 48
-    text, _ = pipeline.encode_prompt(prompt, do_classifier_free_guidance=False, max_sequence_length=length)  # the other's needs ftfy
-    if pictures:
-        pipeline = WanImageToVideoPipeline(**parts, **images)
-    pipeline.set_progress_bar_config(disable=True)
-    given = {{"first_frame": "image", "last_frame": "last_image"}[name]: picture for name, picture in pictures.items()}
+    pipeline, given = opened(folder, prompt, pictures)
     with ExitStack() as stack:
         models = [model for model in (pipeline.transformer, pipeline.transformer_2) if model is not None]
         lists = [stack.enter_context(calls_of(model)) for model in models]
-        pipeline(
-            prompt_embeds=text, height=height, width=width, num_frames=frames, num_inference_steps=4, guidance_scale=1.0,
-            output_type="latent", **given,
-        )  # fmt: skip
+        pipeline(height=height, width=width, num_frames=frames, num_inference_steps=4, guidance_scale=1.0, output_type="latent", **given)
     channels = pipeline.vae.config.z_dim
     return [
         Point(call.kwargs["hidden_states"][:, :channels], call.kwargs["timestep"].max().item() / 1000, call.output)
         for calls in lists
         for call in calls
     ]
+
+
+def opened(folder: Path, prompt: str, pictures: dict[str, Image], negative: str | None = None) -> tuple[Any, dict[str, Any]]:
+    """WanPipeline, with pictures WanImageToVideoPipeline, and what it is called with of prompts and pictures."""
+    from diffusers import WanImageToVideoPipeline, WanPipeline
+
+    parts = _parts(folder)
+    images = {name: parts.pop(name) for name in ("image_encoder", "image_processor") if name in parts}
+    pipeline: Any = WanPipeline(**parts)
+    texts = pipeline.encode_prompt(prompt, negative, negative is not None, max_sequence_length=512 if images else 48)
+    given: dict[str, Any] = dict(zip(("prompt_embeds", "negative_prompt_embeds"), texts, strict=True))  # the other's own needs ftfy
+    if pictures:
+        pipeline = WanImageToVideoPipeline(**parts, **images)
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline, given | {{"first_frame": "image", "last_frame": "last_image"}[name]: picture for name, picture in pictures.items()}
 
 
 def _parts(folder: Path) -> dict[str, Any]:
