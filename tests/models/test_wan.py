@@ -1,7 +1,7 @@
 """Which Wan a folder holds, what is refused, and what the models that may start from a picture are fed."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class Described:
         return self.configs.get(part, {})
 
 
-def described(transformer: dict[str, Any], index: dict[str, Any] | None = None, shift: float = 3.0, z_dim: int = 16) -> Described:
+def described(transformer: dict[str, Any], index: dict[str, Any] | None = None, shift: float = 3.0, z_dim: int = 16) -> Any:
     size = {"num_layers": 40, "num_attention_heads": 40, "attention_head_dim": 128, "in_channels": 16}
     whole = {"_class_name": "WanTransformer3DModel", **size, **transformer}
     vae = {"z_dim": z_dim, **({"scale_factor_spatial": 16, "scale_factor_temporal": 4} if z_dim == 48 else PER_CHANNEL)}
@@ -77,6 +77,17 @@ def test_the_boundary_that_is_not_told_is_the_releases(tmp_path):
         folder = writer(tmp_path / writer.__name__)
         (folder / "model_index.json").write_text("{}", encoding="utf-8")
         assert open_model(folder).spec.experts[1].high == boundary
+
+
+def test_a_base_for_a_few_steps_is_told_by_its_pipeline_or_its_name():
+    plain = described({})
+    by_pipeline = described({}, {"_class_name": "WanDMDPipeline"})
+    named = [replace(plain, name=f"/models/{name}") for name in ("FastWan2.1-T2V-1.3B", "Wan2.1-T2V-14B-StepDistill", "wan-DMD-480p")]
+    for files in (by_pipeline, *named):
+        spec = family_class("wan")(files).spec
+        assert spec.step_distilled and spec.guidance == 1.0
+    for name in ("Wan2.1-T2V-14B-Diffusers", "slow_dance"):
+        assert not family_class("wan")(replace(plain, name=f"/turbo/{name}")).spec.step_distilled
 
 
 def changed(folder: Path, part: str, **values: Any) -> None:
