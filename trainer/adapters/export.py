@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 PATHS = (  # settings that hold paths
-    "source", "folder", "file", "path", "videos", "captions", "caption_file", "encoder", "continue_from", "image",
+    "source", "folder", "file", "path", "videos", "captions", "caption_file", "encoder", "continue_from", "image", "last_image",
 )  # fmt: skip
 
 

@@ -1,12 +1,12 @@
 """Names of Wan's tensors in diffusers and in ComfyUI (the original release's names), both ways.
 
 Source: the parameter names of diffusers' WanTransformer3DModel and AutoencoderKLWan against those of the
-released Wan 2.1 files.
+released Wan 2.1 and 2.2 files.
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator, Mapping
 
 from ..key_map import KeyMap, Rule
 
@@ -44,30 +44,49 @@ TRANSFORMER = KeyMap([
 ])  # fmt: skip
 
 
-_VAE_RULES = [
-    (r"^quant_conv\.", "conv1."),
-    (r"^post_quant_conv\.", "conv2."),
-    (r"\.conv_in\.", ".conv1."),
-    (r"\.norm_out\.", ".head.0."),
-    (r"\.conv_out\.", ".head.2."),
-    (r"\.mid_block\.resnets\.0\.", ".middle.0."),
-    (r"\.mid_block\.attentions\.0\.", ".middle.1."),
-    (r"\.mid_block\.resnets\.1\.", ".middle.2."),
-    (r"^encoder\.down_blocks\.", "encoder.downsamples."),
-]
-_RESIDUAL = {"norm1": "residual.0", "conv1": "residual.2", "norm2": "residual.3", "conv2": "residual.6", "conv_shortcut": "shortcut"}
+_RESNET = {
+    "norm1.gamma": "residual.0.gamma",
+    "conv1": "residual.2",
+    "norm2.gamma": "residual.3.gamma",
+    "conv2": "residual.6",
+    "conv_shortcut": "shortcut",
+}
+_SAMPLER = ("resample.1", "time_conv")  # of a stage's last block, which changes the size
+_STAGES, _RESNETS = 4, 2  # dim_mult and num_res_blocks of the released VAEs; a decoder's stage has one resnet more
 
 
-def vae_tensor_to_comfy(name: str) -> str:
-    """ComfyUI's name of a tensor of the VAE (three residual blocks and an upsampler in each decoder stage)."""
-    in_block = re.match(r"(en|de)coder\.(mid_block|down_blocks|up_blocks)\.", name)
-    for pattern, replacement in _VAE_RULES:
-        name = re.sub(pattern, replacement, name)
-    name = re.sub(
-        r"decoder\.up_blocks\.(\d+)\.(resnets|upsamplers)\.(\d+)\.",
-        lambda m: f"decoder.upsamples.{4 * int(m[1]) + (int(m[3]) if m[2] == 'resnets' else 3)}.",
-        name,
-    )
-    if in_block:
-        name = re.sub(r"\.(norm1|conv1|norm2|conv2|conv_shortcut)\.", lambda m: f".{_RESIDUAL[m[1]]}.", name)
-    return name
+def _vae_rules(residual: bool) -> Iterator[Rule]:
+    """Rules of one kind of VAE: those of 2.2 keep a stage's blocks in the stage, those of 2.1 count all blocks of a side."""
+    yield Rule("quant_conv", "conv1")
+    yield Rule("post_quant_conv", "conv2")
+    for side in ("encoder", "decoder"):
+        yield Rule(f"{side}.conv_in", f"{side}.conv1")
+        yield Rule(f"{side}.conv_out", f"{side}.head.2")
+        yield Rule(f"{side}.norm_out.gamma", f"{side}.head.0.gamma")
+        yield Rule(f"{side}.mid_block.attentions.0.norm.gamma", f"{side}.middle.1.norm.gamma")
+        for name in ("to_qkv", "proj"):
+            yield Rule(f"{side}.mid_block.attentions.0.{name}", f"{side}.middle.1.{name}")
+        for ours, comfy in _RESNET.items():
+            for number, place in ((0, 0), (1, 2)):
+                yield Rule(f"{side}.mid_block.resnets.{number}.{ours}", f"{side}.middle.{place}.{comfy}")
+    if residual:
+        yield from _stages("encoder.down_blocks.*.resnets.*", "encoder.downsamples.*.downsamples.*", _RESNET)
+        yield from _stages("decoder.up_blocks.*.resnets.*", "decoder.upsamples.*.upsamples.*", _RESNET)
+        for name in _SAMPLER:
+            yield Rule(f"encoder.down_blocks.*.downsampler.{name}", f"encoder.downsamples.*.downsamples.{_RESNETS}.{name}")
+            yield Rule(f"decoder.up_blocks.*.upsampler.{name}", f"decoder.upsamples.*.upsamples.{_RESNETS + 1}.{name}")
+        return
+    yield from _stages("encoder.down_blocks.*", "encoder.downsamples.*", {**_RESNET, **{name: name for name in _SAMPLER}})
+    for stage in range(_STAGES):
+        first = stage * (_RESNETS + 2)
+        for number in range(_RESNETS + 1):
+            yield from _stages(f"decoder.up_blocks.{stage}.resnets.{number}", f"decoder.upsamples.{first + number}", _RESNET)
+        for name in _SAMPLER:
+            yield Rule(f"decoder.up_blocks.{stage}.upsamplers.0.{name}", f"decoder.upsamples.{first + _RESNETS + 1}.{name}")
+
+
+def _stages(ours: str, comfy: str, inside: Mapping[str, str]) -> Iterator[Rule]:
+    return (Rule(f"{ours}.{a}", f"{comfy}.{b}") for a, b in inside.items())
+
+
+VAE_21, VAE_22 = KeyMap(list(_vae_rules(residual=False)), prefix=""), KeyMap(list(_vae_rules(residual=True)), prefix="")
