@@ -113,15 +113,11 @@ write_i2v_concat = partial(write_i2v, image_condition_type="latent_concat", in_c
 write_i2v_replace = partial(write_i2v, image_condition_type="token_replace")
 
 
-def pipeline_points(folder: Path, prompt: str, size: Size, pictures: dict[str, Image]) -> list[Point]:
-    """What either pipeline's transformer is called with and gives: its output is the velocity, its time 1000 times the noise level.
-
-    Latent concat's input ends with the picture and a mask; of token replace the first latent frame is the picture.
-    """
+def load_pipeline(folder: Path) -> t2v.HunyuanVideoPipeline | i2v.HunyuanVideoImageToVideoPipeline:
+    """The folder's own pipeline."""
     from diffusers import AutoencoderKLHunyuanVideo, FlowMatchEulerDiscreteScheduler, HunyuanVideoTransformer3DModel
     from transformers import AutoTokenizer
 
-    frames, height, width = size
     parts = {
         "vae": AutoencoderKLHunyuanVideo.from_pretrained(folder / "vae"),
         "scheduler": FlowMatchEulerDiscreteScheduler.from_pretrained(folder / "scheduler"),
@@ -130,19 +126,27 @@ def pipeline_points(folder: Path, prompt: str, size: Size, pictures: dict[str, I
         "tokenizer_2": AutoTokenizer.from_pretrained(folder / "tokenizer_2"),
         "text_encoder_2": CLIPTextModel.from_pretrained(folder / "text_encoder_2"),
     }
-    given: dict[str, object] = {"guidance_scale": 6.0}
-    if pictures:
+    if (folder / "image_processor").is_dir():
         encoder = LlavaForConditionalGeneration.from_pretrained(folder / "text_encoder")
         processor = CLIPImageProcessor.from_pretrained(folder / "image_processor")
         pipeline = i2v.HunyuanVideoImageToVideoPipeline(**parts, text_encoder=encoder, image_processor=processor)
-        given["image"] = pictures["first_frame"]
     else:
         pipeline = t2v.HunyuanVideoPipeline(**parts, text_encoder=LlamaModel.from_pretrained(folder / "text_encoder"))
     pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+def pipeline_points(folder: Path, prompt: str, size: Size, pictures: dict[str, Image]) -> list[Point]:
+    """What either pipeline's transformer is called with and gives: its output is the velocity, its time 1000 times the noise level.
+
+    Latent concat's input ends with the picture and a mask; of token replace the first latent frame is the picture.
+    """
+    pipeline, (frames, height, width) = load_pipeline(folder), size
+    given = {"image": pictures["first_frame"]} if pictures else {}
     with calls_of(pipeline.transformer) as calls:
         pipeline(
             prompt=prompt, height=height, width=width, num_frames=frames, num_inference_steps=3, output_type="latent",
-            generator=torch.Generator().manual_seed(5), **given,
+            guidance_scale=6.0, generator=torch.Generator().manual_seed(5), **given,
         )  # fmt: skip
     return [Point(call.kwargs["hidden_states"][:, :16], call.kwargs["timestep"][0].item() / 1000, call.output) for call in calls]
 
