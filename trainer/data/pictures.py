@@ -82,7 +82,7 @@ def first_picture(path: Path, height: int, width: int, where: str) -> np.ndarray
         picture = next(picture_frames(path, 0))[1]
     except UnusableClip as error:
         raise fail(where, f"'{path}' {error}.", "Give a picture file, such as a PNG.") from None
-    return fit(picture, (picture.shape[0], picture.shape[1]), height, width).copy()  # Pillow's own memory is read-only
+    return fit(picture, (picture.shape[0], picture.shape[1]), height, width)
 
 
 @contextmanager
