@@ -108,8 +108,8 @@ def test_what_is_given_is_no_part_of_the_loss(tmp_path: Path) -> None:
             assert torch.equal(conditioned[:, :, 1:], x[:, :, 1:])
 
 
-def change(folder: Path, part: str, **settings: object) -> None:
-    file = folder / part / "config.json"
+def change(folder: Path, part: str, name: str = "config.json", **settings: object) -> None:
+    file = folder / part / name
     file.write_text(json.dumps({**json.loads(file.read_text(encoding="utf-8")), **settings}), encoding="utf-8")
 
 
@@ -122,6 +122,12 @@ def test_other_inputs_another_text_encoder_and_missing_parts_are_refused_at_once
         open_model(model)
     told = str(refused.value)
     assert "32 input channels" in told and "33" in told and "is a llava" in told and "tokenizer_2" in told
+
+
+def test_a_schedule_of_few_steps_tells_a_distilled_model(tmp_path: Path) -> None:
+    assert not open_model(write_t2v(tmp_path)).spec.step_distilled
+    change(tmp_path, "scheduler", "scheduler_config.json", shift=17.0)
+    assert open_model(tmp_path).spec.step_distilled
 
 
 def test_an_image_to_video_run_trains_and_draws_from_pictures(tmp_path: Path) -> None:

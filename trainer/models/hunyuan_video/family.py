@@ -33,6 +33,7 @@ IMAGE_STRIDE = {CONCAT: 2, REPLACE: 4}  # every so many of the picture's tokens 
 GUIDANCE = 6.0  # the pipelines' embedded guidance
 PICTURE_SHARE = 0.001  # of the starting noise that is the picture (prepare_latents of the image-to-video pipeline)
 WIDTH = 3072  # of the released models; others are test models
+FEW_STEPS_SHIFT = 17.0  # of FastHunyuan, distilled to six steps; text-to-video itself has 7
 
 
 class HunyuanVideo(ModelFamily):
@@ -67,6 +68,7 @@ class HunyuanVideo(ModelFamily):
             text_sees_image=bool(self.form),
             guidance_input=1.0 if distilled else None,
             adapter_targets=ADAPTER_TARGETS,
+            step_distilled=not self.form and shift >= FEW_STEPS_SHIFT,
         )
 
     # files
