@@ -1,7 +1,8 @@
-"""LoRA files in ComfyUI's names: alpha inside, metadata complete, every key matched on reading."""
+"""LoRA files: in ComfyUI's names, alpha inside, metadata complete, every key matched on reading; and in diffusers' names."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,6 @@ def save_lora(weights: LoraWeights, family: ModelFamily, file: Path, metadata: d
     Raises UserError if the folder cannot be written, AssertionError if what was read back differs.
     """
     import torch
-    from safetensors.torch import save
 
     check_finite(weights, str(file))
     tensors: dict[str, Tensor] = {}
@@ -41,10 +41,34 @@ def save_lora(weights: LoraWeights, family: ModelFamily, file: Path, metadata: d
         tensors[f"{name}.lora_B.weight"] = (pair.up * pair.scale if folded else pair.up).contiguous()
         if not folded:
             tensors[f"{name}.alpha"] = torch.tensor(float(pair.alpha))
+    _write(file, tensors, metadata, lambda beside: _require_same(load_lora(beside, family), weights))
+
+
+def save_diffusers_lora(weights: LoraWeights, file: Path, metadata: dict[str, str]) -> None:
+    """Writes the form that any diffusers pipeline reads, for models of which it does not read ComfyUI's.
+
+    Diffusers takes alpha for the rank, and both to be those of the first layer: alpha is folded into the upper half,
+    and all layers are filled up with zeros to one rank. Raises UserError if the folder cannot be written.
+    """
+    from torch.nn.functional import pad
+
+    rank = max(pair.rank for pair in weights.pairs.values())
+    tensors: dict[str, Tensor] = {}
+    for module, pair in weights.pairs.items():
+        lacking = rank - pair.rank
+        tensors[f"transformer.{module}.lora_A.weight"] = pad(pair.down, (0, 0, 0, lacking)).contiguous()
+        tensors[f"transformer.{module}.lora_B.weight"] = pad(pair.up * pair.scale, (0, lacking)).contiguous()
+    _write(file, tensors, metadata, lambda beside: None)
+
+
+def _write(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str], check: Callable[[Path], None]) -> None:
+    """Writes the tensors, once `check` of the file beside has passed; raises UserError if the folder cannot be written."""
+    from safetensors.torch import save
+
     try:
         with complete_or_absent(file) as beside:
             beside.write_bytes(save(tensors, metadata))
-            _require_same(load_lora(beside, family), weights)
+            check(beside)
     except OSError as error:
         raise fail(str(file), f"cannot be written: {error}.", "Free space or give the folder write permission, then run again.") from None
 

@@ -9,7 +9,7 @@ from ..errors import fail
 from ..events import EventLog, Phase
 from .cache import CACHE_FORMAT, TensorCache
 from .clips import IMAGE_PARTS
-from .content import component_identity, key_of
+from .content import changed_model, component_identity, key_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,13 +29,16 @@ class TextCache:
 
     def __init__(self, family: ModelFamily, encoders: Encoders, cache: TensorCache, log: EventLog) -> None:
         self._family, self._encoders, self._cache, self._log = family, encoders, cache, log
-        parts = TEXT_PARTS + (IMAGE_PARTS if family.spec.text_sees_image else ())
         self._shared = {
             "family": family.spec.family, "variant": family.spec.variant, "length": family.spec.text_length,
-            "encoder": component_identity(cache.index, family.files.paths(parts), log.check),
+            "encoder": self._identity(),
             "dtype": str(encoders.compute.dtype), "format": CACHE_FORMAT,
         }  # fmt: skip
         self._ready = set[tuple[str, str]]()
+
+    def _identity(self) -> str:
+        parts = TEXT_PARTS + (IMAGE_PARTS if self._family.spec.text_sees_image else ())
+        return component_identity(self._cache.index, self._family.files.paths(parts), self._log.check)
 
     def key(self, text: str, picture: str = "") -> str:
         """Name of the text's cache entry; `picture` is the hash of the picture that it is encoded with."""
@@ -55,6 +58,8 @@ class TextCache:
         self._log.emit(Phase("prepare", "Encoding captions"))
         try:
             encoder = self._encoders.text_encoder()
+            if self._identity() != self._shared["encoder"]:
+                raise changed_model(self._family.files.name)
             done = self._log.progress(len(missing), "captions encoded")
             seen: tuple[Tensor, ...] = ()
             shown: Picture | None = None
