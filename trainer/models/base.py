@@ -210,7 +210,7 @@ class ModelFamily(ABC):
     def encode_text(self, encoder: TextEncoder, text: str, image: Tensor | None = None) -> dict[str, Tensor]:
         """Cacheable embeddings of one caption, padding cut off; a single embedding [L, D] is named "text".
 
-        `image` [H, W, 3] uint8 is the first frame, for families whose text sees it.
+        `image` [H, W, 3] uint8 is the first frame, for families whose text sees it; a negative prompt has none.
         """
 
     # the step --------------------------------------------------------------------------------------------------
@@ -312,8 +312,8 @@ class ImageEncoder:
 
 @dataclass
 class TextEncoder:
-    """Tokenizer and encoder module, moved and freed together."""
+    """Tokenizer and encoder module, moved and freed together; a dict and a ModuleDict where a family has several."""
 
-    tokenizer: Callable[..., Any]
+    tokenizer: Any
     module: nn.Module
     truncated: list[str] = field(default_factory=list)  # texts that were longer than the model reads
