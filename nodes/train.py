@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import InputImpl, io
 from comfy_execution.graph_utils import ExecutionBlocker
@@ -27,6 +27,9 @@ from .host import folders, models, running
 from .host.listener import RunListener, stopped_runs
 from .sockets import AdapterSocket, DatasetSocket, LoRASocket, ModelReference, ModelSocket, OptimizerSocket, SamplesSocket, TrainedLoRA
 
+if TYPE_CHECKING:
+    from ..trainer.run import RunResult
+
 CATEGORY = "Video Trainer/4 Train"
 PREFIX = {"captions": "caption_"}  # of ids that would not say what they set
 PARTS = {
@@ -38,7 +41,8 @@ PARTS = {
     "objective": ObjectiveSettings,
 }
 ONLY = {"captions": ("dropout", "prefix")}  # the other settings of captions are those of Caption Edit
-LATER = {"schedule": ("video_batch_size_multiplier",), "memory": ("vae_tiling", "vae_slicing")}  # widgets of saved graphs keep their order
+# widgets of saved graphs keep their order
+LATER = {"schedule": ("video_batch_size_multiplier",), "memory": ("vae_tiling", "vae_slicing"), "objective": ("history_noise",)}
 FOLD = ("keep", "dropout", "gradient_checkpointing", "timesteps", "shift")
 
 
@@ -120,9 +124,16 @@ class TrainVideoModel(io.ComfyNode):
         video = InputImpl.VideoFromFile(str(result.samples[-1])) if result.samples else ExecutionBlocker(None)
         return io.NodeOutput(
             TrainedLoRA(model, result.loras, result.run_id),
-            models.load_lora(result.lora),
+            _for_core(result),
             {"loss": result.losses},
             video,
             str(result.folder),
             ui={"video_trainer_run": [result.run_id]},
         )
+
+
+def _for_core(result: RunResult) -> Any:
+    """The LoRA for core's loaders, or what says on the node that takes it that core has no such model."""
+    if not result.lora_user:
+        return models.load_lora(result.lora)
+    return ExecutionBlocker(f"ComfyUI's own nodes have no model for this LoRA. Choose {result.lora} in {result.lora_user}.")

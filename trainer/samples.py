@@ -35,7 +35,7 @@ class Samples:
         if not missing:
             return
         self.log.emit(events.Phase("sample", f"step {step}"))
-        countdown = Countdown(self.log, [self.requests[slot] for slot in missing])
+        countdown = Countdown(self.log, self.components.family.spec, [self.requests[slot] for slot in missing])
         for slot in missing:
             request, file = self.requests[slot], self.file(step, slot)
             text, negative = self.dataset.text(request.prompt), self.dataset.text(request.negative)

@@ -173,8 +173,8 @@ def _given(components: Components, request: SampleRequest) -> dict[str, Tensor]:
 class Countdown:
     """The `check` of drawing requests one after the other: hears a cancel and reports progress, decoding as one step."""
 
-    def __init__(self, log: EventLog, requests: Sequence[SampleRequest]) -> None:
-        self._total = sum(request.steps + 1 for request in requests)
+    def __init__(self, log: EventLog, spec: FamilySpec, requests: Sequence[SampleRequest]) -> None:
+        self._total = sum(request.steps * spec.sections(request.frames) + 1 for request in requests)
         self._report, self._done = log.progress(self._total, "sampling steps"), 0
 
     def __call__(self) -> None:
@@ -183,13 +183,16 @@ class Countdown:
 
 
 class VideoSampler:
-    """A model folder opened for drawing, with LoRA files by expert; one object draws many videos."""
+    """A model folder opened for drawing, with LoRA files by expert; one object draws many videos.
+
+    `order` is the setting model.sampling_order.
+    """
 
     def __init__(
         self, folder: Path, settings: ComputeSettings, lora: Mapping[str, Path] | None = None, strength: float = 1.0,
-        listener: Listener | None = None,
+        listener: Listener | None = None, order: str = "auto",
     ) -> None:  # fmt: skip
-        self.family = open_model(folder)
+        self.family = open_model(folder, order=order)
         self.log = EventLog(listener or Silent())
         self.components = Components(self.family, Compute(settings), self.log)
         self._strength = strength
@@ -222,7 +225,7 @@ class VideoSampler:
         self.components.park_text_encoder()
         self.attach()
         try:
-            return draw(self.components, request, text, negative, Countdown(self.log, [request]))
+            return draw(self.components, request, text, negative, Countdown(self.log, self.family.spec, [request]))
         finally:
             self.components.park_vae()
 

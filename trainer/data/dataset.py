@@ -18,6 +18,8 @@ from .texts import TextCache
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..models.base import ModelFamily
+
 
 @dataclass(frozen=True)
 class Item:
@@ -33,6 +35,7 @@ class Item:
     weight: float = 1.0  # of its loss; only ratios matter
     variants: tuple[str, ...] = ()  # keys of further random variants; at each visit one of all is seen
     pieces: bool = False  # each window is an example of its own, and counts as much as a clip
+    sections: int = 1  # windows that are cut from one encoding, one after the other
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,12 @@ class Dataset:
     report: DatasetReport
     cache: TensorCache
     texts: TextCache
+    family: ModelFamily
 
     def latents(self, item: Item, window: int = 0) -> dict[str, Tensor]:
         """One example's encoding, "latents" [C, T, h, w] and what else the family encodes; raises UserError if its file is damaged."""
-        return self.cache.read("clips", item.key, window_prefix(window))
+        encoded, section = divmod(window, item.sections)
+        return self.family.section(self.cache.read("clips", item.key, window_prefix(encoded)), section)
 
     def text(self, caption: str) -> dict[str, Tensor]:
         """Embeddings of one of an item's captions, of the empty caption, or of a text that was added."""

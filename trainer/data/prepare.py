@@ -52,7 +52,7 @@ def prepare_dataset(
     plan.compare()
     plan.teller.summary()
     store.save()
-    return Dataset(tuple(items), plan.shape.windows, _sample_size(plan.shape, items), report, store, texts)
+    return Dataset(tuple(items), plan.shape.windows, _sample_size(plan.shape, items), report, store, texts, family)
 
 
 def trained_item(entry: Entry, captions: CaptionSettings, seed: int) -> Item:
@@ -60,8 +60,9 @@ def trained_item(entry: Entry, captions: CaptionSettings, seed: int) -> Item:
     record, plan, keys = entry.plan.record, entry.plan, entry.keys or ("",)
     texts = training_texts(record, captions, seed)
     return Item(
-        record.name, record.path, texts, plan.example, len(plan.starts), record.repeats, keys[0], record.weight, keys[1:], plan.pieces
-    )
+        record.name, record.path, texts, plan.example, len(plan.starts) * plan.sections, record.repeats, keys[0], record.weight, keys[1:],
+        plan.pieces, plan.sections,
+    )  # fmt: skip
 
 
 def _sample_size(shape: Shaper, items: list[Item]) -> Bucket:

@@ -39,6 +39,7 @@ class ClipReport:
     scene_cuts: tuple[int, ...] = ()  # frames at the target rate that begin a new scene
     bucket: str = ""
     windows: int = 0  # examples of one variant
+    sections: int = 1  # that each of these is cut into
     variants: int = 1
     enlarged: bool = False  # the clip has fewer pixels than its bucket
     own_size: bool = False  # the clip is smaller than every bucket, and is not enlarged
@@ -59,6 +60,7 @@ class ClipReport:
             return f"{self.name}: skipped: {self.skipped}. {self.cure}".rstrip(". ") + "."
         used = f", {self.used_frames} used" if self.shortened else ""
         windows = f" × {self.windows} windows" if self.windows > 1 else ""
+        windows += f" × {self.sections} sections" if self.sections > 1 else ""
         variants = f" × {self.variants} variants" if self.variants > 1 else ""
         cuts = f", scene cuts at {', '.join(map(str, self.scene_cuts))}" if self.scene_cuts else ""
         source = f"{self.source_frames} frames at {self.source_fps:g} frames/s"
@@ -116,7 +118,7 @@ class DatasetReport:
             source_frames=len(clip.times), source_fps=round(clip.fps, 3), source_size=f"{clip.height}x{clip.width}",
             target_fps=round(line.fps, 3), retimed=line.retimed, retimed_frames=line.whole,
             used_frames=len(plan.indices), source_indices=plan.indices, scene_cuts=tuple(scene.start for scene in line.scenes[1:]),
-            bucket=str(size), windows=len(plan.starts), variants=len(plan.takes),
+            bucket=str(size), windows=len(plan.starts), sections=plan.sections, variants=len(plan.takes),
             own_size=plan.own_size,
             enlarged=clip.height < size.height or clip.width < size.width, hdr=clip.colour.hdr, interlaced=clip.interlaced,
         ))  # fmt: skip
