@@ -300,8 +300,8 @@ class ImageEncoder:
 
 @dataclass
 class TextEncoder:
-    """Tokenizer and encoder module, moved and freed together."""
+    """Tokenizer and encoder module, moved and freed together; a dict and a ModuleDict where a family has several."""
 
-    tokenizer: Callable[..., Any]
+    tokenizer: Any
     module: nn.Module
     truncated: list[str] = field(default_factory=list)  # texts that were longer than the model reads
