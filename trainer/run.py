@@ -123,6 +123,7 @@ def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: Trainin
     from .experts import trained_experts
     from .objectives.flow_matching import FlowMatching
     from .samples import Samples
+    from .sampling import seen_picture
     from .training import Training
 
     family, compute, steps = components.family, components.compute, job.schedule.steps
@@ -134,8 +135,9 @@ def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: Trainin
     else:
         folder.write_job(job)
         requests = sample_requests(job, family, dataset)
-        for text in {text for request in requests for text in (request.prompt, request.negative)}:
-            dataset.add_text(text)
+        for request in requests:
+            dataset.add_text(request.prompt, seen_picture(request, family.spec))
+            dataset.add_text(request.negative)
         components.drop_text_encoder()
         components.park_vae()
         sampler = Sampler.scheduled(dataset, job.schedule)

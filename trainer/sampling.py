@@ -23,6 +23,7 @@ from .objectives.noise_levels import sampling_sigmas
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from .data.pictures import Picture
     from .job import ComputeSettings
     from .models.base import FamilySpec, ModelFamily
 
@@ -170,6 +171,16 @@ def _given(components: Components, request: SampleRequest) -> dict[str, Tensor]:
     return {name: tensor[None].to(device) for name, tensor in encoded.items()}
 
 
+def seen_picture(request: SampleRequest, spec: FamilySpec) -> Picture | None:
+    """The first frame that a request's prompt is encoded with, for models whose texts see it; raises UserError if it cannot be read."""
+    from .data.pictures import Picture, first_picture, pixel_digest
+
+    if not spec.text_sees_image:
+        return None
+    frame = first_picture(Path(request.first_frame), request.height, request.width, "first_frame")
+    return Picture(pixel_digest(frame).hex(), lambda: frame)
+
+
 class Countdown:
     """The `check` of drawing requests one after the other: hears a cancel and reports progress, decoding as one step."""
 
@@ -200,13 +211,16 @@ class VideoSampler:
         for weights, where in self._weights.values():
             require_modules(weights, self.family.layer_shapes, where)
         self.loras: list[Lora] = []
-        self._texts: dict[str, dict[str, Tensor]] = {}
+        self._texts: dict[tuple[str, Picture | None], dict[str, Tensor]] = {}
 
-    def text(self, prompt: str) -> dict[str, Tensor]:
-        """The prompt's embeddings, kept for further requests."""
-        if prompt not in self._texts:
-            self._texts[prompt] = self.family.encode_text(self.components.text_encoder(), prompt)
-        return self._texts[prompt]
+    def text(self, prompt: str, picture: Picture | None = None) -> dict[str, Tensor]:
+        """The prompt's embeddings with the picture it is encoded with, kept for further requests."""
+        import torch
+
+        if (prompt, picture) not in self._texts:
+            image = torch.from_numpy(picture.pixels()) if picture else None
+            self._texts[prompt, picture] = self.family.encode_text(self.components.text_encoder(), prompt, image)
+        return self._texts[prompt, picture]
 
     def attach(self) -> None:
         """Puts the LoRA on the transformer, once: after the texts are encoded, as both models may not fit together."""
@@ -221,7 +235,7 @@ class VideoSampler:
     def __call__(self, request: SampleRequest) -> Tensor:
         """Draws a request: [F, H, W, 3] uint8; raises UserError for a size the model cannot draw, Interrupted on cancel."""
         request = request.checked(self.family.spec)
-        text, negative = self.text(request.prompt), self.text(request.negative)
+        text, negative = self.text(request.prompt, seen_picture(request, self.family.spec)), self.text(request.negative)
         self.components.park_text_encoder()
         self.attach()
         try:

@@ -50,4 +50,7 @@ def _function(name: str) -> Callable[..., Any]:
 
 ALL = [
     Tiny("wan", "2.1 t2v", "wan:write_tiny_wan", "wan:pipeline_points"),
+    Tiny("hunyuan_video", "t2v", "hunyuan_video:write_t2v", "hunyuan_video:pipeline_points"),
+    Tiny("hunyuan_video", "i2v latent concat", "hunyuan_video:write_i2v_concat", "hunyuan_video:pipeline_points"),
+    Tiny("hunyuan_video", "i2v token replace", "hunyuan_video:write_i2v_replace", "hunyuan_video:pipeline_points"),
 ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +36,19 @@ class PictureFacts:
     width: int
     format: str
     durations: tuple[Fraction, ...]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A frame that a text is encoded with: the hash of its pixels, and what gives them, [H, W, 3] uint8."""
+
+    digest: str
+    pixels: Callable[[], np.ndarray] = field(compare=False)
+
+
+def pixel_digest(frame: np.ndarray) -> bytes:
+    """Hash of a frame's pixels and size, 20 bytes."""
+    return hashlib.blake2b(f"{frame.shape}".encode() + np.ascontiguousarray(frame).tobytes(), digest_size=20).digest()
 
 
 def is_picture(path: Path) -> bool:

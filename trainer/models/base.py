@@ -198,7 +198,7 @@ class ModelFamily(ABC):
     def encode_text(self, encoder: TextEncoder, text: str, image: Tensor | None = None) -> dict[str, Tensor]:
         """Cacheable embeddings of one caption, padding cut off; a single embedding [L, D] is named "text".
 
-        `image` [H, W, 3] uint8 is the first frame, for families whose text sees it.
+        `image` [H, W, 3] uint8 is the first frame, for families whose text sees it; a negative prompt has none.
         """
 
     # the step --------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ class FlowMatching:
 
         encoded = self.family.stack([self.dataset.latents(e.item, e.window) for e in examples])
         shape, keys = tuple(encoded["latents"].shape[1:]), [(e.epoch, e.position, e.window) for e in examples]
-        texts = [self.dataset.text(self._caption(e)) for e in examples]
+        texts = [self.dataset.text(self._caption(e), self.dataset.picture(e.item, e.window)) for e in examples]
         encoded["chance"] = torch.tensor([draws.uniform(self._seed, "condition", *key) for key in keys])
         if self.family.spec.guidance_input is not None:
             encoded["guidance"] = torch.full((len(examples),), self.job.objective.guidance or self.family.spec.guidance_input)

@@ -55,7 +55,7 @@ def encode_text(encoder: TextEncoder, text: str, length: int = TEXT_LENGTH) -> d
     return {"text": hidden[0, CROP:].float().cpu(), "pooled": pooled(encoder, text)}
 
 
-def module_of(encoder: TextEncoder, name: str) -> nn.Module:
+def module_of(encoder: TextEncoder, name: str) -> Any:
     """One of the encoders by name."""
     return cast("nn.ModuleDict", encoder.module)[name]
 
