@@ -202,14 +202,20 @@ def check_against_model(job: TrainingJob, family: ModelFamily, fresh: bool) -> N
 
 
 def sample_requests(job: TrainingJob, family: ModelFamily, dataset: TrainingData) -> list[SampleRequest]:
-    """The job's sample prompts, or two captions of the clips, at sizes the model can draw."""
+    """The job's sample prompts, or captions of two clips and the pictures of them that the model needs, at sizes it can draw."""
     from .job import SamplePrompt
     from .sampling import SampleRequest
 
-    settings = job.samples
-    captions = list(dict.fromkeys(item.captions[0] for item in dataset.items))[:2]
+    settings, needed = job.samples, family.spec.required
+    clips = dict[str, str]()  # the first clip of each caption
+    for item in dataset.items:
+        clips.setdefault(item.captions[0], str(item.path))
+    own = [
+        SamplePrompt(prompt=caption, image=path if "first_frame" in needed else "", last_image=path if "last_frame" in needed else "")
+        for caption, path in list(clips.items())[:2]
+    ]
     requests = []
-    for prompt in settings.prompts or [SamplePrompt(prompt=caption) for caption in captions]:
+    for prompt in settings.prompts or own:
         size = prompt.size or dataset.sample_size
         request = SampleRequest(
             prompt.prompt,

@@ -41,7 +41,7 @@ class SampleRequest:
     guidance: float = 0.0
     shift: float = 0.0
     seed: int = 0
-    first_frame: str = ""  # picture files to start from and to end at
+    first_frame: str = ""  # picture files to start from and to end at, or clips, whose first and last frame is taken
     last_frame: str = ""
 
     @property
@@ -161,7 +161,8 @@ def _given(components: Components, request: SampleRequest) -> dict[str, Tensor]:
     if not family.spec.conditions:
         return {}
     height, width = request.height, request.width
-    frames = {name: first_picture(Path(file), height, width, name) for name, file in request.pictures.items()}
+    files = {name: Path(file) for name, file in request.pictures.items()}
+    frames = {name: first_picture(file, height, width, name, last=name == "last_frame") for name, file in files.items()}
     pictures = {name: torch.from_numpy(frame).to(device) for name, frame in frames.items()}
     seer = components.image_encoder() if family.spec.image_encoder else None
     with torch.no_grad():

@@ -76,13 +76,22 @@ def picture_frames(path: Path, last: int) -> Iterator[tuple[int, np.ndarray]]:
             yield 0, _rgb(image)
 
 
-def first_picture(path: Path, height: int, width: int, where: str) -> np.ndarray:
-    """A picture file covering height x width and cropped at its centre, [height, width, 3] uint8; raises UserError naming `where`."""
+def first_picture(path: Path, height: int, width: int, where: str, last: bool = False) -> np.ndarray:
+    """A picture, or a clip's first or last frame, covering height x width and cropped at its centre: [height, width, 3] uint8.
+
+    Raises UserError naming `where`.
+    """
+    from .decode import decode_frames
+    from .probe import probe
+
     try:
-        picture = next(picture_frames(path, 0))[1]
-    except UnusableClip as error:
-        raise fail(where, f"'{path}' {error}.", "Give a picture file, such as a PNG.") from None
-    return fit(picture, (picture.shape[0], picture.shape[1]), height, width)
+        if is_picture(path):
+            picture = next(picture_frames(path, 0))[1]
+            return np.array(fit(picture, (picture.shape[0], picture.shape[1]), height, width))
+        clip = probe(path)
+        return next(decode_frames(path, clip, [len(clip.times) - 1 if last else 0], height, width, lambda: None))
+    except (UnusableClip, OSError) as error:
+        raise fail(where, f"'{path}' {error}.", "Give a picture file, such as a PNG, or a clip.") from None
 
 
 @contextmanager
