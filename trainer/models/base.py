@@ -80,6 +80,7 @@ class FamilySpec:
     experts: tuple[Expert, ...] = (Expert(""),)  # the first serves the highest noise levels
     adapter_targets: Mapping[str, str] = field(default_factory=dict)  # preset -> regex over module names
     text_width: int = 0  # channels of the text embedding; 0 where a caption has several embeddings
+    folds_alpha: bool = False  # whether its LoRA files hold their scale in the weights, as a reader of theirs refuses alpha tensors
     section_frames: int = 0  # frames of a section, where long videos are made and trained in sections
     lora_user: str = ""  # what applies its LoRA files, where ComfyUI's core has no such model
 
