@@ -136,4 +136,5 @@ def _for_core(result: RunResult) -> Any:
     """The LoRA for core's loaders, or what says on the node that takes it that core has no such model."""
     if not result.lora_user:
         return models.load_lora(result.lora)
-    return ExecutionBlocker(f"ComfyUI's own nodes have no model for this LoRA. Choose {result.lora} in {result.lora_user}.")
+    name = f"{result.lora.parent.name}/{result.lora.name}"
+    return ExecutionBlocker(f"ComfyUI's own nodes have no model for this LoRA. Choose {name} in {result.lora_user}.")

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 import torch
@@ -25,16 +26,19 @@ from trainer.components import Components
 from trainer.compute import Compute
 from trainer.data.cache import TensorCache
 from trainer.data.dataset import Item
+from trainer.data.pictures import first_picture
 from trainer.data.planning import DatasetPlan, plan_dataset
 from trainer.data.prepare import prepare_dataset, trained_item
 from trainer.data.sampler import Example, StepPlan
 from trainer.errors import UserError
+from trainer.events import Progress
 from trainer.job import Bucket, CaptionSettings, ComputeSettings, DatasetSettings, TrainingJob, VideoFolder, WindowSettings
 from trainer.models import open_model
 from trainer.models.base import ModelFamily
 from trainer.models.framepack.packing import history_of, indices_of, order_of, split_history
 from trainer.objectives.base import MicroBatch
 from trainer.objectives.flow_matching import FlowMatching
+from trainer.run import Places, run, sample_requests
 from trainer.sampling import SampleRequest, VideoSampler, start_noise
 
 PROMPT = "a red circle rolls over a table"
@@ -440,3 +444,40 @@ def test_missing_parts_are_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(UserError) as told:
         open_model(folder)
     assert [problem.where.rpartition(", ")[2] for problem in told.value.problems] == ["image_encoder", "feature_extractor"]
+
+
+def test_a_run_trains_and_draws_from_the_clips_own_first_frame(folder: Path, tmp_path: Path) -> None:
+    write_clip(tmp_path / "clips/a.mp4", [scene(n, 32, 32) for n in range(80)], rate=30)
+    (tmp_path / "clips/a.txt").write_text(PROMPT, encoding="utf-8")
+    job = TrainingJob.parse({
+        "model": {"source": str(folder), "sampling_order": "forward"}, "compute": {"device": "cpu", "dtype": "fp32"},
+        "dataset": {"sources": [{"kind": "folder", "folder": str(tmp_path / "clips")}], "buckets": ["73x32x32"]},
+        "schedule": {"steps": 2}, "adapter": {"rank": 2}, "samples": {"every": 2, "steps": 2}, "objective": {"history_noise": 0.3},
+    })  # fmt: skip
+    heard: list[Any] = []
+    result = run(job, Places.under(tmp_path / "output"), SimpleNamespace(emit=heard.append, request=lambda: None))  # type: ignore[arg-type]
+    assert result.steps == 2 and len(result.samples) == 1 and result.lora_user
+    drawn = [event for event in heard if isinstance(event, Progress) and event.unit == "sampling steps"]
+    assert {event.total for event in drawn} == {2 * 2 + 1}  # of both sections, and decoding
+    frames = [frame.to_ndarray(format="rgb24") for frame in av.open(str(result.samples[0])).decode(video=0)]
+    assert len(frames) == 73
+
+
+def test_default_samples_begin_with_their_clips(folder: Path) -> None:
+    names, family = {"a": "one", "b": "two", "c": "one", "d": "three"}, open_model(folder)
+    items = [SimpleNamespace(captions=(caption,), path=Path(f"{name}.mp4")) for name, caption in names.items()]
+    data: Any = SimpleNamespace(items=items, sample_size=Bucket(frames=37, height=32, width=32))
+    requests = sample_requests(TrainingJob(), family, data)
+    assert [(request.prompt, request.first_frame, request.last_frame) for request in requests] == [
+        ("one", "a.mp4", ""),
+        ("two", "b.mp4", ""),
+    ]
+
+
+@pytest.mark.parametrize(("last", "number"), [(False, 0), (True, 8)])
+def test_a_clip_gives_its_first_or_last_frame(tmp_path: Path, last: bool, number: int) -> None:
+    frames = [scene(20 * n, 32, 48) for n in range(9)]
+    found = first_picture(write_clip(tmp_path / "a.mp4", frames), 32, 48, "first_frame", last)
+    assert np.abs(found.astype(int) - frames[number]).mean() < 6 < np.abs(found.astype(int) - frames[4]).mean()
+    with pytest.raises(UserError, match=r"first_frame: .*gone\.mp4"):
+        first_picture(tmp_path / "gone.mp4", 32, 48, "first_frame")
