@@ -49,10 +49,12 @@ def _function(name: str) -> Callable[..., Any]:
 
 
 ALL = [
-    Tiny("framepack", "i2v backward", "framepack:write_framepack", "framepack:pipeline_points", ((37, 32, 32), (73, 32, 32))),
-    Tiny("framepack", "i2v forward", "framepack:write_forward", "framepack:forward_points", ((37, 32, 32), (73, 32, 32))),
     Tiny("wan", "2.1 t2v", "wan:write_tiny_wan", "wan:pipeline_points"),
     Tiny("hunyuan_video", "t2v", "hunyuan_video:write_t2v", "hunyuan_video:pipeline_points"),
     Tiny("hunyuan_video", "i2v latent concat", "hunyuan_video:write_i2v_concat", "hunyuan_video:pipeline_points"),
     Tiny("hunyuan_video", "i2v token replace", "hunyuan_video:write_i2v_replace", "hunyuan_video:pipeline_points"),
+    Tiny("ltx_video", "0.9", "ltx_video:write_tiny_ltx", "ltx_video:image_points", ((9, 64, 64), (17, 64, 64))),
+    Tiny("ltx_video", "0.9.5", "ltx_video:write_tiny_ltx_095", "ltx_video:condition_points", ((9, 64, 64), (17, 64, 64))),
+    Tiny("framepack", "i2v backward", "framepack:write_framepack", "framepack:pipeline_points", ((37, 32, 32), (73, 32, 32))),
+    Tiny("framepack", "i2v forward", "framepack:write_forward", "framepack:forward_points", ((37, 32, 32), (73, 32, 32))),
 ]

@@ -9,7 +9,7 @@ from ..errors import fail, nearest
 from .base import ModelFamily
 from .files import DiffusersFolder
 
-FAMILIES = {"wan": ".wan", "hunyuan_video": ".hunyuan_video", "framepack": ".framepack"}
+FAMILIES = {"wan": ".wan", "ltx_video": ".ltx_video", "hunyuan_video": ".hunyuan_video", "framepack": ".framepack"}
 
 
 def family_class(name: str) -> type[ModelFamily]:

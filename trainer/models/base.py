@@ -80,9 +80,15 @@ class FamilySpec:
     experts: tuple[Expert, ...] = (Expert(""),)  # the first serves the highest noise levels
     adapter_targets: Mapping[str, str] = field(default_factory=dict)  # preset -> regex over module names
     text_width: int = 0  # channels of the text embedding; 0 where a caption has several embeddings
+    step_distilled: bool = False  # whether the base was distilled to sample in a few steps, which training wears off
     folds_alpha: bool = False  # whether its LoRA files hold their scale in the weights, as a reader of theirs refuses alpha tensors
     section_frames: int = 0  # frames of a section, where long videos are made and trained in sections
     lora_user: str = ""  # what applies its LoRA files, where ComfyUI's core has no such model
+
+    @property
+    def first_frame_optional(self) -> bool:
+        """Whether it can start from a picture and from none."""
+        return "first_frame" in self.conditions and "first_frame" not in self.required
 
     def sections(self, frames: int) -> int:
         """Training examples that the encoding of a clip of so many frames is cut into."""
@@ -111,7 +117,8 @@ class ModelFamily(ABC):
     Conventions, the same for all families: sigma in [0, 1], 1 = noise; x = (1 - sigma)·x0 + sigma·noise;
     velocity = noise - x0. Text embeddings and encodings of clips are dicts of tensors without batch dimension, which the
     cache stores and `stack` batches. What a model is told beside noise level and text is `given`: the tensors of
-    `encode_conditions`, and where it applies "guidance" [B] and, in training, "chance" [B] in [0, 1), drawn for each example.
+    `encode_conditions`, and where it applies "guidance" [B] and, in training, "chance" [B] in [0, 1), drawn for each example, and
+    where a first frame is optional "has_first_frame" [B], whether the example begins with it; in sampling, it does if one is given.
     A model of sections is also given "history" [B, C, N, h, w], what it has made of the video before, in model space, and in
     training, if that is to drift, "drift" [B, C, N, h, w] standard normal and "drift_level" [B] in [0, 1), the share of it.
     """
