@@ -82,7 +82,7 @@ class LoadModel(io.ComfyNode):
                     "path", display_name="Folder or hub id", default="",
                     tooltip=f"{about} What is written here is used instead of the list above.",
                 ),
-                *schema.inputs(ModelSettings, only=("expert",)),
+                *schema.inputs(ModelSettings, only=("expert", "sampling_order")),
             ],
             outputs=[ModelSocket.Output("video_model", "video model", tooltip="The model, for Train Video Model and Sample Video.")],
         )  # fmt: skip

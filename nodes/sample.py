@@ -81,14 +81,16 @@ class SampleVideo(io.ComfyNode):
         from ..trainer.models import open_model
         from ..trainer.sampling import SampleRequest, VideoSampler
 
-        spec = open_model(model.folder).spec
+        order = model.settings.sampling_order
+        spec = open_model(model.folder, order=order).spec
         own = dict(zip(("frames", "height", "width"), spec.default_bucket, strict=True))
         given = {"first_frame": first_frame, "last_frame": last_frame}
         pictures = {name: str(folders.save_temp_image(image)) for name, image in given.items() if image is not None}
         request = SampleRequest(**{**values, **pictures, **{name: values.get(name) or size for name, size in own.items()}})
         listener = NodeListener()
         with running.computing(listener):
-            frames = VideoSampler(model.folder, running.compute_settings(), lora.files if lora else None, strength, listener)(request)
+            loras = lora.files if lora else None
+            frames = VideoSampler(model.folder, running.compute_settings(), loras, strength, listener, order)(request)
         components = Types.VideoComponents(images=frames.float() / 255, frame_rate=Fraction(spec.fps).limit_denominator(1001))
         return io.NodeOutput(InputImpl.VideoFromComponents(components))
 

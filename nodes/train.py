@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import InputImpl, io
 from comfy_execution.graph_utils import ExecutionBlocker
@@ -29,6 +27,9 @@ from .host import folders, models, running
 from .host.listener import RunListener, stopped_runs
 from .sockets import AdapterSocket, DatasetSocket, LoRASocket, ModelReference, ModelSocket, OptimizerSocket, SamplesSocket, TrainedLoRA
 
+if TYPE_CHECKING:
+    from ..trainer.run import RunResult
+
 CATEGORY = "Video Trainer/4 Train"
 PREFIX = {"captions": "caption_"}  # of ids that would not say what they set
 PARTS = {
@@ -44,7 +45,7 @@ LATER = (  # widgets of saved graphs keep their order
     ("schedule", ("video_batch_size_multiplier",)),
     ("memory", ("vae_tiling", "vae_slicing")),
     ("schedule", ("switch_every",)),
-    ("objective", ("guidance", "first_frame_probability")),
+    ("objective", ("guidance", "first_frame_probability", "history_noise")),
 )
 FOLD = ("keep", "dropout", "gradient_checkpointing", "timesteps", "shift")
 
@@ -134,17 +135,21 @@ class TrainVideoModel(io.ComfyNode):
         video = InputImpl.VideoFromFile(str(result.samples[-1])) if result.samples else ExecutionBlocker(None)
         return io.NodeOutput(
             TrainedLoRA(model, result.loras, result.run_id),
-            _lora_of(result.loras, "", "high"),
+            _for_core(result, "", "high"),
             {"loss": result.losses},
             video,
             str(result.folder),
-            _lora_of(result.loras, "low"),
+            _for_core(result, "low"),
             ui={"video_trainer_run": [result.run_id]},
         )
 
 
-def _lora_of(loras: Mapping[str, Path], *experts: str) -> Any:
-    """The LoRA of the first of these experts that was trained, for core's loader; else what stops the nodes behind it, with the reason."""
+def _for_core(result: RunResult, *experts: str) -> Any:
+    """The LoRA of the first of these experts that was trained, for core's loaders; else what stops the nodes behind it, with the reason."""
+    loras = result.loras
+    if result.lora_user:
+        name = f"{result.lora.parent.name}/{result.lora.name}"
+        return ExecutionBlocker(f"ComfyUI's own nodes have no model for this LoRA. Choose {name} in {result.lora_user}.")
     file = next((loras[expert] for expert in experts if expert in loras), None)
     if file is not None:
         return models.load_lora(file)

@@ -29,6 +29,10 @@ class ModelSettings(Settings):
         "all", "Experts", "Of models with two experts, the one for high noise levels, the one for low ones, or all in turns. "
         "Other models have one.", advanced=True,
     )  # fmt: skip
+    sampling_order: Literal["auto", "backward", "forward"] = setting(
+        "auto", "Order of sections", "Of models that make long videos section by section, the order that they were trained for: backward "
+        "from the end of the video, or forward. auto goes by the model's name. Other models make a video at once.", advanced=True,
+    )  # fmt: skip
 
 
 class AdapterSettings(Settings):
@@ -63,6 +67,11 @@ class ObjectiveSettings(Settings):
     guidance: float = setting(
         0.0, "Training guidance", "What guidance-distilled models are fed as guidance in training; 0 uses the family's value, others "
         "have no such input.", ge=0, le=30, step=0.5, advanced=True,
+    )  # fmt: skip
+    history_noise: float = setting(
+        0.0, "History noise", "Of models that make long videos section by section: up to this share of noise is mixed into the sections "
+        "that were made before, drawn for each example. Clips are cleaner than what a model makes, and long videos drift if it has only "
+        "seen those. 0: none.", ge=0, le=1, step=0.05, advanced=True,
     )  # fmt: skip
     first_frame_probability: float = setting(
         0.5, "First frame probability", "Share of examples that begin with their own first frame, for models that can start from a "

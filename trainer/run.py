@@ -64,6 +64,7 @@ class RunResult:
     steps: int
     losses: list[float]
     samples: list[Path]
+    lora_user: str = ""  # what applies the LoRA, where ComfyUI's core has no such model
 
     @property
     def lora(self) -> Path:
@@ -93,7 +94,7 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
 
     log.emit(events.Phase("prepare", "Opening the model"))
     job = job.with_absolute_paths()
-    family = open_model(find_model(job.model.source, places.models, places.downloads), job.model.family)
+    family = open_model(find_model(job.model.source, places.models, places.downloads), job.model.family, job.model.sampling_order)
     check_against_model(job, family, fresh=not (places.runs / job.output.name).exists())
     if family.spec.step_distilled:
         log.notice(
@@ -300,4 +301,4 @@ def _result(job: TrainingJob, folder: RunFolder, family: ModelFamily, loras: dic
             losses.append(float(str(event["loss"])))
         elif event["type"] == "sample":
             samples[event["slot"]] = folder.path / str(event["file"])
-    return RunResult(folder.id, folder.path, Path(family.files.name), loras, steps, losses, list(samples.values()))
+    return RunResult(folder.id, folder.path, Path(family.files.name), loras, steps, losses, list(samples.values()), family.spec.lora_user)

@@ -36,7 +36,7 @@ class Samples:
         if not missing:
             return
         self.log.emit(events.Phase("sample", f"step {step}"))
-        countdown = Countdown(self.log, [self.requests[slot] for slot in missing])
+        countdown = Countdown(self.log, self.components.family.spec, [self.requests[slot] for slot in missing])
         for slot in missing:
             request, picture, file = self.requests[slot], self._pictures[slot], self.file(step, slot)
             text = self.dataset.text(request.prompt, picture.digest if picture else "")

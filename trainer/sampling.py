@@ -42,7 +42,7 @@ class SampleRequest:
     guidance: float = 0.0
     shift: float = 0.0
     seed: int = 0
-    first_frame: str = ""  # picture files to start from and to end at; of a video its first and its last frame
+    first_frame: str = ""  # picture files to start from and to end at, or clips, whose first and last frame is taken
     last_frame: str = ""
 
     @property
@@ -192,8 +192,8 @@ class Countdown:
     `finish` is called when all are drawn.
     """
 
-    def __init__(self, log: EventLog, requests: Sequence[SampleRequest]) -> None:
-        self._total = sum(request.steps + 1 for request in requests)
+    def __init__(self, log: EventLog, spec: FamilySpec, requests: Sequence[SampleRequest]) -> None:
+        self._total = sum(request.steps * spec.sections(request.frames) + 1 for request in requests)
         self._report, self._done = log.progress(self._total, "sampling steps"), 0
 
     def __call__(self) -> None:
@@ -206,13 +206,16 @@ class Countdown:
 
 
 class VideoSampler:
-    """A model folder opened for drawing, with LoRA files by expert; one object draws many videos."""
+    """A model folder opened for drawing, with LoRA files by expert; one object draws many videos.
+
+    `order` is the setting model.sampling_order.
+    """
 
     def __init__(
         self, folder: Path, settings: ComputeSettings, lora: Mapping[str, Path] | None = None, strength: float = 1.0,
-        listener: Listener | None = None,
+        listener: Listener | None = None, order: str = "auto",
     ) -> None:  # fmt: skip
-        self.family = open_model(folder)
+        self.family = open_model(folder, order=order)
         self.log = EventLog(listener or Silent())
         self.components = Components(self.family, Compute(settings), self.log)
         self._strength = strength
@@ -247,7 +250,7 @@ class VideoSampler:
         text, negative = self.text(request.prompt, seen_picture(request, self.family.spec)), self.text(request.negative)
         self.components.park_text_encoder()
         self.attach()
-        countdown = Countdown(self.log, [request])
+        countdown = Countdown(self.log, self.family.spec, [request])
         try:
             video = draw(self.components, request, text, negative, countdown)
         finally:

@@ -185,7 +185,10 @@ def test_velocity_equals_the_pipelines(world: World) -> None:
     given = {}
     if family.spec.conditions:
         seer = family.load_image_encoder(torch.float32) if family.spec.image_encoder else None
-        given = {name: tensor[None] for name, tensor in family.encode_conditions(family.load_vae(), seer, tensors, size).items()}
+        given = family.encode_conditions(family.load_vae(), seer, tensors, size)
+    if points[0].clip is not None:
+        given = family.section({"latents": points[0].clip, **given}, points[0].section)
+    given = {name: tensor[None] for name, tensor in given.items()}
     if family.spec.guidance_input is not None:
         given["guidance"] = torch.tensor([family.spec.guidance])
     for point in points:

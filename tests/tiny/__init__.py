@@ -66,4 +66,6 @@ ALL = [
     Tiny("cogvideox", "5b i2v", "cogvideox:write_5b_i2v", "cogvideox:pipeline_points", ((9, 32, 32), (17, 32, 32))),
     Tiny("cogvideox", "1.5-5b t2v", "cogvideox:write_15", "cogvideox:pipeline_points", COGVIDEOX),
     Tiny("cogvideox", "1.5-5b i2v", "cogvideox:write_15_i2v", "cogvideox:pipeline_points", COGVIDEOX),
+    Tiny("framepack", "i2v backward", "framepack:write_framepack", "framepack:pipeline_points", ((37, 32, 32), (73, 32, 32))),
+    Tiny("framepack", "i2v forward", "framepack:write_forward", "framepack:forward_points", ((37, 32, 32), (73, 32, 32))),
 ]

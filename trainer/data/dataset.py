@@ -18,6 +18,7 @@ from .texts import TextCache
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..models.base import ModelFamily
     from .pictures import Picture
 
 
@@ -35,6 +36,7 @@ class Item:
     weight: float = 1.0  # of its loss; only ratios matter
     variants: tuple[str, ...] = ()  # keys of further random variants; at each visit one of all is seen
     pieces: bool = False  # each window is an example of its own, and counts as much as a clip
+    sections: int = 1  # windows that are cut from one encoding, one after the other
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,17 @@ class Dataset:
     report: DatasetReport
     cache: TensorCache
     texts: TextCache
+    family: ModelFamily
     frames: Mapping[str, Sequence[str]] = field(default_factory=dict)  # hashes of the examples' first frames, where texts see them
 
     def latents(self, item: Item, window: int = 0) -> dict[str, Tensor]:
         """One example's encoding, "latents" [C, T, h, w] and what else the family encodes; raises UserError if its file is damaged."""
-        return self.cache.read("clips", item.key, window_prefix(window))
+        encoded, section = divmod(window, item.sections)
+        return self.family.section(self.cache.read("clips", item.key, window_prefix(encoded)), section)
 
     def picture(self, item: Item, window: int = 0) -> str:
         """The hash of the first frame that an example's text is encoded with; empty where texts see no picture."""
-        return self.frames[item.key][window] if self.frames else ""
+        return self.frames[item.key][window // item.sections] if self.frames else ""
 
     def text(self, caption: str, picture: str = "") -> dict[str, Tensor]:
         """Embeddings of one of an item's captions or the empty one with its picture, or of a text that was added."""

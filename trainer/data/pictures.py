@@ -83,9 +83,9 @@ def picture_frames(path: Path, last: int) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def first_picture(path: Path, height: int, width: int, where: str, last: bool = False) -> np.ndarray:
-    """A picture file covering height x width and cropped at its centre, [height, width, 3] uint8; raises UserError naming `where`.
+    """A picture, or a clip's first or last frame, covering height x width and cropped at its centre: [height, width, 3] uint8.
 
-    Of a video or a moving picture it is the first frame, or the last one.
+    Raises UserError naming `where`.
     """
     from .decode import decode_frames
     from .probe import probe
@@ -94,8 +94,8 @@ def first_picture(path: Path, height: int, width: int, where: str, last: bool = 
         clip = probe(path)
         frames = decode_frames(path, clip, [len(clip.times) - 1 if last else 0], height, width, lambda: None)
         return next(frames).copy()  # Pillow's own pixels cannot be written, which torch warns of
-    except UnusableClip as error:
-        raise fail(where, f"'{path}' {error}.", "Give a picture file, such as a PNG.") from None
+    except (UnusableClip, OSError) as error:
+        raise fail(where, f"'{path}' {error}.", "Give a picture file, such as a PNG, or a clip.") from None
 
 
 @contextmanager

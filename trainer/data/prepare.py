@@ -61,7 +61,7 @@ def prepare_dataset(
     plan.teller.summary()
     store.save()
     digests = {key: [picture.digest for picture in pictures] for found in frames for key, pictures in found.items()}
-    return Dataset(tuple(items), plan.shape.windows, _sample_size(plan.shape, items), report, store, texts, digests)
+    return Dataset(tuple(items), plan.shape.windows, _sample_size(plan.shape, items), report, store, texts, family, digests)
 
 
 def trained_item(entry: Entry, captions: CaptionSettings, seed: int) -> Item:
@@ -69,8 +69,9 @@ def trained_item(entry: Entry, captions: CaptionSettings, seed: int) -> Item:
     record, plan, keys = entry.plan.record, entry.plan, entry.keys or ("",)
     texts = training_texts(record, captions, seed)
     return Item(
-        record.name, record.path, texts, plan.example, len(plan.starts), record.repeats, keys[0], record.weight, keys[1:], plan.pieces
-    )
+        record.name, record.path, texts, plan.example, len(plan.starts) * plan.sections, record.repeats, keys[0], record.weight, keys[1:],
+        plan.pieces, plan.sections,
+    )  # fmt: skip
 
 
 def _texts(items: Sequence[Item], frames: Sequence[Mapping[str, Sequence[Picture]]]) -> Iterator[tuple[str, Picture | None]]:

@@ -9,7 +9,7 @@ from ..errors import fail, nearest
 from .base import ModelFamily
 from .files import DiffusersFolder
 
-FAMILIES = {"wan": ".wan", "hunyuan_video": ".hunyuan_video", "ltx_video": ".ltx_video", "cogvideox": ".cogvideox"}
+FAMILIES = {name: f".{name}" for name in ("wan", "hunyuan_video", "framepack", "ltx_video", "cogvideox")}
 
 
 def family_class(name: str) -> type[ModelFamily]:
@@ -19,8 +19,11 @@ def family_class(name: str) -> type[ModelFamily]:
     return import_module(FAMILIES[name], __package__).Family
 
 
-def open_model(folder: Path, family: str = "") -> ModelFamily:
-    """The family object of a diffusers folder, its files checked; raises UserError if none recognises it."""
+def open_model(folder: Path, family: str = "", order: str = "auto") -> ModelFamily:
+    """The family object of a diffusers folder, its files checked; raises UserError if none recognises it.
+
+    `order` is the setting model.sampling_order.
+    """
     if not folder.is_dir():
         raise fail("model.source", f"'{folder}' is not a folder.", "Give a diffusers model folder or a hub id (owner/name).")
     if not (folder / "model_index.json").is_file():
@@ -31,5 +34,6 @@ def open_model(folder: Path, family: str = "") -> ModelFamily:
         if candidate.recognises(files):
             model = candidate(files)
             model.check_files()
+            model.choose_order(order)
             return model
     raise fail("model.source", f"'{folder}' is not a model of a known family.", f"Families: {', '.join(FAMILIES)}.")

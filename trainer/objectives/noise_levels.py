@@ -18,7 +18,7 @@ _ATTEMPTS = 1000
 
 def shift_sigma(sigma: Tensor, shift: float) -> Tensor:
     """Moves noise levels up (shift > 1) or down (< 1): s·sigma / (1 + (s - 1)·sigma) (Esser et al. 2024, section 5.3.2)."""
-    return shift * sigma / (1 + (shift - 1) * sigma)
+    return (shift * sigma / (1 + (shift - 1) * sigma)).clamp(max=1)  # which rounding may pass
 
 
 def draw_sigma(settings: ObjectiveSettings, shift: float, *key: int | str) -> Tensor:
