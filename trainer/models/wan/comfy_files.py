@@ -24,7 +24,8 @@ def write_comfy_files(transformer_folder: Path, vae_folder: Path, transformer_fi
     shape = {"num_heads": config["num_attention_heads"], "text_dim": config["text_dim"]}
     transformer = to_comfy(keys.TRANSFORMER, _tensors(transformer_folder))
     _write(transformer, transformer_file, {"config": json.dumps({"transformer": shape})})
-    _write({keys.vae_tensor_to_comfy(k): v for k, v in _tensors(vae_folder).items()}, vae_file, {})
+    vae = json.loads((vae_folder / "config.json").read_text(encoding="utf-8"))
+    _write(to_comfy(keys.vae_keys(vae), _tensors(vae_folder)), vae_file, {})
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from . import keys
 from .comfy_files import write_comfy_files
+from .single_files import LAYOUT
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +30,9 @@ FEED_FORWARD = r"blocks\.\d+\.ffn\.net\.(0\.proj|2)"
 
 
 class Wan(ModelFamily):
-    """A diffusers folder of Wan 2.1 text-to-video."""
+    """Wan 2.1 text-to-video."""
+
+    layout = LAYOUT
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
