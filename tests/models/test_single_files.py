@@ -9,11 +9,15 @@ import sentencepiece
 import torch
 from safetensors.torch import save_file
 
+from tests.data.footage import scene
+from tests.data.synthetic import write_clip
 from tests.tiny.single_files import quantised, read, write_single_files
 from tests.tiny.wan import write_tiny_wan
-from trainer.job import ModelSettings
+from trainer.adapters.file import load_lora
+from trainer.job import ModelSettings, TrainingJob
 from trainer.memory.frozen import FrozenLinear
 from trainer.models import open_model
+from trainer.run import Places, RunResult, run
 
 HALF = torch.bfloat16
 
@@ -125,3 +129,35 @@ def test_identity_is_of_contents_not_of_names(files: ModelSettings, tmp_path: Pa
     assert one.keys() == other.keys() == {"vae/config.json", "vae/weights"} and one["vae/weights"] != other["vae/weights"]
     parts = open_model(files).files.paths(["text_encoder", "tokenizer"])
     assert {"text_encoder/weights", "text_encoder/config.json", "tokenizer/config.json"} == parts.keys()
+
+
+class TestTraining:
+    """Whole runs from single files."""
+
+    def run(self, model: ModelSettings, folder: Path, clips: Path, **memory: bool) -> RunResult:
+        job = TrainingJob.parse({
+            "model": model.model_dump(), "memory": memory,
+            "dataset": {"sources": [{"kind": "folder", "folder": str(clips)}], "buckets": [{"frames": 5, "height": 32, "width": 32}]},
+            "adapter": {"rank": 4}, "schedule": {"steps": 2}, "samples": {"every": 2, "steps": 2, "prompts": [{"prompt": "a clip"}]},
+            "compute": {"device": "cpu"}, "output": {"name": "run"},
+        })  # fmt: skip
+        return run(job, Places.under(folder))
+
+    def test_trains_as_from_the_folder_and_from_fp8_kept_or_unpacked(
+        self, folder: Path, files: ModelSettings, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        clips = tmp_path_factory.mktemp("clips")
+        write_clip(clips / "0.mp4", [scene(n, 32, 32) for n in range(9)], rate=16)
+        (clips / "0.txt").write_text("a red circle", encoding="utf-8")
+        quantised(files.transformer, tmp_path / "fp8.safetensors", "old")
+        given = changed(files, transformer=tmp_path / "fp8.safetensors")
+        plain, kept, unpacked = (
+            self.run(model, tmp_path / name, clips, keep_quantized=name == "kept")
+            for name, model in (("plain", files), ("kept", given), ("unpacked", given))
+        )
+        assert len(plain.losses) == 2 and plain.losses != kept.losses and kept.losses == unpacked.losses
+        assert len(kept.samples) == 1 and kept.lora.read_bytes() != plain.lora.read_bytes()
+        from_folder = open_model(folder)
+        assert load_lora(kept.lora, from_folder).pairs.keys() == load_lora(plain.lora, from_folder).pairs.keys()
+        again = self.run(given, tmp_path / "kept", clips, keep_quantized=True)
+        assert again.run_id == kept.run_id and again.losses == kept.losses

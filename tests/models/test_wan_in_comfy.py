@@ -15,7 +15,9 @@ from trainer.adapters.lora import Lora
 from trainer.job import AdapterSettings
 from trainer.models import open_model
 from trainer.models.key_tensors import from_comfy, to_comfy
+from trainer.models.shapes import Shapes
 from trainer.models.wan import keys
+from trainer.models.wan.single_files import LAYOUT
 
 TINY = {"num_attention_heads": 4, "attention_head_dim": 32, "num_layers": 2, "ffn_dim": 256, "text_dim": 64}
 VAE = {"z_dim": 16, "dim_mult": [1, 2, 4, 4], "num_res_blocks": 2, "attn_scales": []}
@@ -31,7 +33,7 @@ def comfy():
         from comfy.cli_args import args
 
         args.cpu = True
-        for name in ("comfy.ldm.wan.model", "comfy.ldm.wan.vae", "comfy.lora", "comfy.ops"):
+        for name in ("comfy.ldm.wan.model", "comfy.ldm.wan.vae", "comfy.ldm.wan.vae2_2", "comfy.lora", "comfy.ops"):
             import_module(name)
         yield sys.modules["comfy"]
     finally:
@@ -74,11 +76,43 @@ def test_vae_equals_comfy(comfy):
     torch.manual_seed(0)
     ours = AutoencoderKLWan(base_dim=16, **VAE)
     theirs = comfy.ldm.wan.vae.WanVAE(dim=16, temperal_downsample=[False, True, True], dropout=0.0, **VAE)
-    theirs.load_state_dict({keys.vae_tensor_to_comfy(k): v for k, v in ours.state_dict().items()})
+    theirs.load_state_dict(to_comfy(keys.vae_keys(ours.config), ours.state_dict()))
     latents = torch.randn(1, 16, 3, 8, 8)
     with torch.no_grad():
         a, b = ours.decode(latents, return_dict=False)[0], theirs.decode(latents).clamp(-1, 1)
     assert (a - b).norm() / a.norm() < 1e-5
+
+
+def test_vae_of_wan_2_2_equals_comfy(comfy):
+    torch.manual_seed(0)
+    shape = {**VAE, "z_dim": 8, "num_res_blocks": 1, "temperal_downsample": [False, True, True]}
+    ours = AutoencoderKLWan(
+        base_dim=8, decoder_base_dim=12, in_channels=12, out_channels=12, is_residual=True, patch_size=2, scale_factor_spatial=16, **shape
+    )
+    theirs = comfy.ldm.wan.vae2_2.WanVAE(dim=8, dec_dim=12, dropout=0.0, **shape)
+    theirs.load_state_dict(to_comfy(keys.vae_keys(ours.config), ours.state_dict()))
+    frames = torch.rand(1, 3, 5, 32, 32) * 2 - 1
+    with torch.no_grad():
+        a, b = ours.encode(frames).latent_dist.mode(), theirs.encode(frames)
+        c, d = ours.decode(a, return_dict=False)[0], theirs.decode(a).clamp(-1, 1)
+    assert (a - b).norm() / a.norm() < 1e-5 and (c - d).norm() / c.norm() < 1e-5
+
+
+@pytest.mark.parametrize(("layers", "blocks", "residual"), [(4, 2, False), (3, 1, False), (4, 2, True), (4, 1, True)])
+def test_vae_names_are_unique_and_reversible(layers, blocks, residual):
+    multiples = [1, 2, 4, 4][:layers]
+    own = {"decoder_base_dim": 8, "in_channels": 12, "out_channels": 12, "patch_size": 2} if residual else {}
+    model = AutoencoderKLWan(
+        base_dim=4, z_dim=16, dim_mult=multiples, num_res_blocks=blocks, attn_scales=[],
+        temperal_downsample=[False, True, True][: layers - 1], is_residual=residual, **own,
+    )  # fmt: skip
+    state, names = model.state_dict(), keys.vae_keys(model.config)
+    comfy = to_comfy(names, state)
+    assert len(comfy) == len(state)
+    back = dict(pair for name, tensor in comfy.items() for pair in from_comfy(names, name, tensor, lambda name: len(state[name])))
+    assert back.keys() == state.keys() and all(torch.equal(back[name], state[name]) for name in state)
+    told = LAYOUT.vaes[0].read(Shapes({name: tuple(tensor.shape) for name, tensor in comfy.items()}))
+    assert {name: model.config[name] for name in told.values} == told.values
 
 
 @pytest.mark.parametrize(("rank", "alpha"), [(16, 4.0), (16, 64.0)])

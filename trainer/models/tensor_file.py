@@ -139,6 +139,8 @@ def _stored(entry: Mapping[str, object], begin: int) -> Stored:
     """A header's entry; raises ValueError if its bytes are not as many as its shape needs."""
     dtype, shape, (start, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]  # type: ignore[misc,arg-type]
     stored = Stored(str(dtype), shape, begin + start, begin + end)
+    if not 0 <= start <= end or not all(isinstance(size, int) and size >= 0 for size in shape):
+        raise ValueError
     if str(dtype) in BITS and stored.count * BITS[str(dtype)] != (end - start) * 8:
         raise ValueError
     return stored
