@@ -90,6 +90,10 @@ class ObjectiveSettings(Settings):
         0.0, "Training guidance", "What guidance-distilled models are fed as guidance in training; 0 uses the family's value, others "
         "have no such input.", ge=0, le=30, step=0.5, advanced=True,
     )  # fmt: skip
+    first_frame_probability: float = setting(
+        0.5, "First frame probability", "Share of examples that begin with their own first frame, for models that can start from a "
+        "picture or from none; the others learn text to video.", ge=0, le=1, step=0.05, advanced=True,
+    )  # fmt: skip
     logit_mean: float = setting(0.0, "Logit mean", "Mean of the logit-normal distribution.", ge=-5, le=5, step=0.1, advanced=True)
     logit_std: float = setting(1.0, "Logit deviation", "Deviation of the logit-normal distribution.", gt=0, le=5, step=0.1, advanced=True)
 

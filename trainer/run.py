@@ -96,6 +96,11 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
     found = find_model(job.model, places.models, places.downloads, log)
     family = open_model(found, keep_quantized=job.memory.keep_quantized)
     check_against_model(job, family, fresh=not (places.runs / job.output.name).exists())
+    if family.spec.step_distilled:
+        log.notice(
+            "This model was distilled to sample in a few steps, and training wears that off. "
+            "Train on the model that it was made from: the LoRA works on both.", "model.source",
+        )  # fmt: skip
     components = Components(family, Compute(job.compute), log, job.memory)
     store = TensorCache(places.cache)
     try:

@@ -30,7 +30,8 @@ FAMILY_PLACES = re.compile(r"trainer/(models/(\w+/.*|__init__\.py)|importers/.*|
 GROUND = r"trainer/(errors|events|draws|files|job|job_versions|\w*settings|packages)\.py|trainer/__init__\.py"
 DIRECTION = [
     (GROUND, GROUND),
-    (r"trainer/models/(\w+)/.*", rf"{GROUND}|trainer/models/(base\.py|{{0}}/.*)"),
+    (r"trainer/models/(framepack)/.*", rf"{GROUND}|trainer/models/((?!__)\w+\.py|{{0}}/.*|hunyuan_video/.*)"),  # made from that family
+    (r"trainer/models/(\w+)/.*", rf"{GROUND}|trainer/models/((?!__)\w+\.py|{{0}}/.*)"),
     (r"trainer/models/.*", rf"{GROUND}|trainer/models/.*"),
     (r"trainer/(rewards|importers)/.*", rf"{GROUND}|trainer/{{0}}/.*"),
     (r"trainer/(demo/.*|__main__\.py)", r"trainer/.*"),

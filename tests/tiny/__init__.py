@@ -50,4 +50,6 @@ def _function(name: str) -> Callable[..., Any]:
 
 ALL = [
     Tiny("wan", "2.1 t2v", "wan:write_tiny_wan", "wan:pipeline_points"),
+    Tiny("ltx_video", "0.9", "ltx_video:write_tiny_ltx", "ltx_video:image_points", ((9, 64, 64), (17, 64, 64))),
+    Tiny("ltx_video", "0.9.5", "ltx_video:write_tiny_ltx_095", "ltx_video:condition_points", ((9, 64, 64), (17, 64, 64))),
 ]

@@ -27,6 +27,7 @@ SUFFIXES = {  # what others call the two halves -> ours
 def save_lora(weights: LoraWeights, family: ModelFamily, file: Path, metadata: dict[str, str]) -> None:
     """Writes ComfyUI's form, reads it back and compares; the file appears complete or not at all.
 
+    Where the family folds alpha, what is read back has its rank as alpha and the same effect.
     Raises UserError if the folder cannot be written, AssertionError if what was read back differs.
     """
     import torch
@@ -35,10 +36,11 @@ def save_lora(weights: LoraWeights, family: ModelFamily, file: Path, metadata: d
     check_finite(weights, str(file))
     tensors: dict[str, Tensor] = {}
     for module, pair in to_comfy(weights, family).items():
-        name = family.keys.prefix + module
+        name, folded = family.keys.prefix + module, family.spec.folds_alpha
         tensors[f"{name}.lora_A.weight"] = pair.down.contiguous()
-        tensors[f"{name}.lora_B.weight"] = pair.up.contiguous()
-        tensors[f"{name}.alpha"] = torch.tensor(float(pair.alpha))
+        tensors[f"{name}.lora_B.weight"] = (pair.up * pair.scale if folded else pair.up).contiguous()
+        if not folded:
+            tensors[f"{name}.alpha"] = torch.tensor(float(pair.alpha))
     try:
         with complete_or_absent(file) as beside:
             beside.write_bytes(save(tensors, metadata))

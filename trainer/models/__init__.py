@@ -14,7 +14,7 @@ from .files import DiffusersFolder, ModelFiles
 if TYPE_CHECKING:
     from ..job import ModelSettings
 
-FAMILIES = {"wan": ".wan"}
+FAMILIES = {"wan": ".wan", "ltx_video": ".ltx_video"}
 
 
 def family_class(name: str) -> type[ModelFamily]:

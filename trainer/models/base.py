@@ -76,6 +76,13 @@ class FamilySpec:
     experts: tuple[Expert, ...] = (Expert(""),)  # the first serves the highest noise levels
     adapter_targets: Mapping[str, str] = field(default_factory=dict)  # preset -> regex over module names
     text_width: int = 0  # channels of the text embedding; 0 where a caption has several embeddings
+    step_distilled: bool = False  # whether the base was distilled to sample in a few steps, which training wears off
+    folds_alpha: bool = False  # whether its LoRA files hold their scale in the weights, as a reader of theirs refuses alpha tensors
+
+    @property
+    def first_frame_optional(self) -> bool:
+        """Whether it can start from a picture and from none."""
+        return "first_frame" in self.conditions and "first_frame" not in self.required
 
     def latent_shape(self, frames: int, height: int, width: int) -> tuple[int, int, int, int]:
         """[C, T, h, w] of the latents of a clip."""
@@ -100,7 +107,8 @@ class ModelFamily(ABC):
     Conventions, the same for all families: sigma in [0, 1], 1 = noise; x = (1 - sigma)·x0 + sigma·noise;
     velocity = noise - x0. Text embeddings and encodings of clips are dicts of tensors without batch dimension, which the
     cache stores and `stack` batches. What a model is told beside noise level and text is `given`: the tensors of
-    `encode_conditions`, and where it applies "guidance" [B] and, in training, "chance" [B] in [0, 1), drawn for each example.
+    `encode_conditions`, and where it applies "guidance" [B] and, in training, "chance" [B] in [0, 1), drawn for each example, and
+    where a first frame is optional "has_first_frame" [B], whether the example begins with it; in sampling, it does if one is given.
     """
 
     spec: FamilySpec

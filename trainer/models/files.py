@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ..errors import Problem, UserError
+from ..errors import Problem, UserError, fail
 from .tensor_file import open_tensors
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
+    from torch import Tensor, nn
 
 M = TypeVar("M", bound="nn.Module")
 
@@ -52,6 +52,10 @@ class ModelFiles(Protocol):
 
     def load(self, part: str, kind: type[M], dtype: torch.dtype) -> M:
         """A part as a diffusers or transformers class on the CPU; raises OSError or ValueError if the files do not fit."""
+        ...
+
+    def tensor(self, part: str, name: str) -> Tensor:
+        """One tensor of a part on the CPU, by its name in diffusers, without loading the part; raises UserError if it is not there."""
         ...
 
 
@@ -126,3 +130,13 @@ class DiffusersFolder:
     def load(self, part: str, kind: type[M], dtype: torch.dtype) -> M:
         """The part by the class's own `from_pretrained`."""
         return kind.from_pretrained(self.root / part, torch_dtype=dtype, use_safetensors=True)  # type: ignore[attr-defined]
+
+    def tensor(self, part: str, name: str) -> Tensor:
+        """Read from the first of the part's files that holds it."""
+        from safetensors import safe_open
+
+        for path in sorted((self.root / part).glob("*.safetensors")):
+            with safe_open(path, "pt") as file:
+                if name in file.keys():  # noqa: SIM118 (the opened file is no mapping)
+                    return file.get_tensor(name)
+        raise fail(f"{self.name}, {part}", f"holds no tensor '{name}'.", "Download this part of the model again.")

@@ -51,6 +51,8 @@ class FlowMatching:
         shape, keys = tuple(encoded["latents"].shape[1:]), [(e.epoch, e.position, e.window) for e in examples]
         texts = [self.dataset.text(self._caption(e)) for e in examples]
         encoded["chance"] = torch.tensor([draws.uniform(self._seed, "condition", *key) for key in keys])
+        if self.family.spec.first_frame_optional:  # a single frame would be given as a whole
+            encoded["has_first_frame"] = (encoded["chance"] < self.job.objective.first_frame_probability) & (shape[1] > 1)
         if self.family.spec.guidance_input is not None:
             encoded["guidance"] = torch.full((len(examples),), self.job.objective.guidance or self.family.spec.guidance_input)
         noise = torch.stack([draws.normal(shape, self._seed, "noise", *key) for key in keys])
