@@ -73,6 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     sample.add_argument("--strength", type=within(-10, 10), default=1.0)
     sample.add_argument("--size", default="", help="frames x height x width, such as 81x480x832; default: the model's own")
     sample.add_argument("--negative", default="")
+    sample.add_argument("--first-frame", default="", help="picture to start from, for models that take one")
+    sample.add_argument("--last-frame", default="", help="picture to end at, for models that take one")
     sample.add_argument("--steps", type=at_least_one, default=20)
     sample.add_argument("--guidance", type=within(0, 100), default=0.0, help="0 is the model's own")
     sample.add_argument("--shift", type=within(0, 100), default=0.0, help="0 is the model's own")
@@ -138,7 +140,7 @@ def _run(job: TrainingJob, arguments: argparse.Namespace) -> int:
         job = job.model_copy(update={"compute": job.compute.model_copy(update={"device": arguments.device})})
     with Console() as console:
         result = run(job, _places(arguments), console)
-    print(f"LoRA: {result.lora}\nrun:  {result.folder}")
+    print("\n".join(f"LoRA: {file}" for file in result.loras.values()), f"\nrun:  {result.folder}", sep="")
     return 0
 
 
@@ -155,7 +157,7 @@ def _sample(arguments: argparse.Namespace) -> int:
     size = Bucket.parse(arguments.size or "x".join(map(str, spec.default_bucket)), "--size")
     request = SampleRequest(
         arguments.prompt, size.frames, size.height, size.width, arguments.negative,
-        arguments.steps, arguments.guidance, arguments.shift, arguments.seed,
+        arguments.steps, arguments.guidance, arguments.shift, arguments.seed, arguments.first_frame, arguments.last_frame,
     )  # fmt: skip
     loras = dict(zip((expert.name for expert in spec.experts), arguments.lora, strict=False))
     with Console() as console:

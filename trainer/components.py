@@ -108,19 +108,19 @@ class Components:
         """Moves the VAE to the host, if it is loaded."""
         if self._vae is not None:
             self._vae.to("cpu")
-            self._release()
+            self._empty_cache()
 
     def park_image_encoder(self) -> None:
         """Moves the image encoder to the host, if it is loaded."""
         if self._image_encoder is not None:
             self._image_encoder.module.to("cpu")
-            self._release()
+            self._empty_cache()
 
     def park_text_encoder(self) -> None:
         """Moves the text encoder to the host, if it is loaded."""
         if self._text_encoder is not None:
             self._text_encoder.module.to("cpu")
-            self._release()
+            self._empty_cache()
 
     def drop_text_encoder(self) -> None:
         """Frees the text encoder; the next use loads it again."""
@@ -134,7 +134,11 @@ class Components:
         self._release()
 
     def _release(self) -> None:
+        """Gives back what is not used any more: modules hold each other in circles."""
         gc.collect()
+        self._empty_cache()
+
+    def _empty_cache(self) -> None:
         if self.compute.device.type == "cuda":
             import torch
 

@@ -69,7 +69,10 @@ class AdapterSettings(Settings):
     )
     dropout: float = setting(0.0, "Dropout", "Share of LoRA activations dropped in training.", ge=0, le=0.95, step=0.05, advanced=True)
     targets: Literal["all", "attention", "feed-forward"] = setting("all", "Layers", "Which linear layers of the blocks get a LoRA.")
-    continue_from: str = setting("", "Continue from", "A LoRA file to go on training; empty starts anew.", advanced=True)
+    continue_from: str = setting(
+        "", "Continue from", "A LoRA file to go on training; empty starts anew. Of models with two experts either file of the pair: "
+        "the other lies beside it under the same name with high for low.", advanced=True,
+    )  # fmt: skip
 
     @property
     def effective_alpha(self) -> float:
@@ -253,11 +256,14 @@ class TrainingJob(Settings):
     def with_absolute_paths(self) -> TrainingJob:
         """A copy whose relative paths of things that exist are absolute, so that the job means the same from any folder."""
         sources = [_source_at_absolute(source) for source in self.dataset.sources]
+        pictures = ("image", "last_image")
+        prompts = [p.model_copy(update={name: _absolute(getattr(p, name)) for name in pictures}) for p in self.samples.prompts]
         return self.model_copy(
             update={
                 "model": self.model.at_absolute_paths(),
                 "dataset": self.dataset.model_copy(update={"sources": sources}),
                 "adapter": self.adapter.model_copy(update={"continue_from": _absolute(self.adapter.continue_from)}),
+                "samples": self.samples.model_copy(update={"prompts": prompts}),
             }
         )
 

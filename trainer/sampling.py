@@ -21,6 +21,7 @@ from .models.base import ModelInputs
 from .objectives.noise_levels import sampling_sigmas
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor, nn
 
     from .job import ComputeSettings, ModelSettings
@@ -40,7 +41,7 @@ class SampleRequest:
     guidance: float = 0.0
     shift: float = 0.0
     seed: int = 0
-    first_frame: str = ""  # picture files to start from and to end at
+    first_frame: str = ""  # picture files to start from and to end at; of a video its first and its last frame
     last_frame: str = ""
 
     @property
@@ -150,21 +151,25 @@ def serving(components: Components) -> Callable[[float], nn.Module]:
     return lambda sigma: cast("nn.Module", components.transformer(expert_for(sigma, components.family.spec.experts)))
 
 
+def read_pictures(request: SampleRequest) -> dict[str, np.ndarray]:
+    """The request's pictures by condition, each cut to the video's size, [H, W, 3] uint8; raises UserError for one that cannot be read."""
+    from .data.pictures import first_picture
+
+    size = request.height, request.width
+    return {name: first_picture(Path(file), *size, name, last=name == "last_frame") for name, file in request.pictures.items()}
+
+
 def _given(components: Components, request: SampleRequest) -> dict[str, Tensor]:
     """What the model is given of the request's pictures, each cut to the video's size, as a batch of one on the device."""
     import torch
 
-    from .data.pictures import first_picture
-
     family, device = components.family, components.compute.device
-    if not family.spec.conditions:
+    pictures = {name: torch.from_numpy(frame).to(device) for name, frame in read_pictures(request).items()}
+    if not pictures:
         return {}
-    height, width = request.height, request.width
-    frames = {name: first_picture(Path(file), height, width, name) for name, file in request.pictures.items()}
-    pictures = {name: torch.from_numpy(frame).to(device) for name, frame in frames.items()}
     seer = components.image_encoder() if family.spec.image_encoder else None
     with torch.no_grad():
-        encoded = family.encode_conditions(components.vae(), seer, pictures, (request.frames, height, width))
+        encoded = family.encode_conditions(components.vae(), seer, pictures, (request.frames, request.height, request.width))
     components.park_vae()
     components.park_image_encoder()
     return {name: tensor[None].to(device) for name, tensor in encoded.items()}

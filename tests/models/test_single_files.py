@@ -14,6 +14,7 @@ from tests.data.synthetic import write_clip
 from tests.tiny.single_files import quantised, read, write_single_files
 from tests.tiny.wan import write_tiny_wan
 from trainer.adapters.file import load_lora
+from trainer.errors import UserError
 from trainer.job import ModelSettings, TrainingJob
 from trainer.memory.frozen import FrozenLinear
 from trainer.models import open_model
@@ -161,3 +162,16 @@ class TestTraining:
         assert load_lora(kept.lora, from_folder).pairs.keys() == load_lora(plain.lora, from_folder).pairs.keys()
         again = self.run(given, tmp_path / "kept", clips, keep_quantized=True)
         assert again.run_id == kept.run_id and again.losses == kept.losses
+
+
+def test_one_tensor_by_its_name_in_diffusers(folder: Path, files: ModelSettings) -> None:
+    ours, theirs = open_model(files).files, open_model(folder).files
+    for part, name in (
+        ("vae", "decoder.up_blocks.1.resnets.0.norm1.gamma"),
+        ("transformer", "blocks.1.norm2.bias"),
+        ("text_encoder", "shared.weight"),
+    ):
+        assert torch.equal(ours.tensor(part, name), theirs.tensor(part, name))
+    for name in ("decoder.nothing", "decoder.up_blocks.9.resnets.0.norm1.gamma"):
+        with pytest.raises(UserError, match=r"vae\.safetensors: (cannot hold|holds no tensor)"):
+            ours.tensor("vae", name)

@@ -52,4 +52,9 @@ ALL = [
     Tiny("wan", "2.1 t2v", "wan:write_tiny_wan", "wan:pipeline_points"),
     Tiny("ltx_video", "0.9", "ltx_video:write_tiny_ltx", "ltx_video:image_points", ((9, 64, 64), (17, 64, 64))),
     Tiny("ltx_video", "0.9.5", "ltx_video:write_tiny_ltx_095", "ltx_video:condition_points", ((9, 64, 64), (17, 64, 64))),
+    Tiny("wan", "2.1 i2v", "wan:write_tiny_i2v", "wan:pipeline_points"),
+    Tiny("wan", "2.1 flf2v", "wan:write_tiny_flf2v", "wan:pipeline_points"),
+    Tiny("wan", "2.2 a14b t2v", "wan:write_tiny_a14b_t2v", "wan:pipeline_points"),
+    Tiny("wan", "2.2 a14b i2v", "wan:write_tiny_a14b_i2v", "wan:pipeline_points"),
+    Tiny("wan", "2.2 ti2v", "wan:write_tiny_ti2v", "wan:pipeline_points", sizes=((5, 64, 64), (9, 64, 64))),
 ]

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 PATHS = (  # settings that hold paths
-    "source", "folder", "file", "path", "videos", "captions", "caption_file", "encoder", "continue_from", "image", "tokenizers",
-    "text_encoders", *MODEL_FILES,
+    "source", "folder", "file", "path", "videos", "captions", "caption_file", "encoder", "continue_from", "image", "last_image",
+    "tokenizers", "text_encoders", *MODEL_FILES,
 )  # fmt: skip
 
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from ..errors import fail
 from .colour import over_background
-from .fit import fit
 from .sources.endings import PICTURE_EXTENSIONS
 from .sources.record import UnusableClip
 
@@ -62,13 +61,20 @@ def picture_frames(path: Path, last: int) -> Iterator[tuple[int, np.ndarray]]:
             yield 0, _rgb(image)
 
 
-def first_picture(path: Path, height: int, width: int, where: str) -> np.ndarray:
-    """A picture file covering height x width and cropped at its centre, [height, width, 3] uint8; raises UserError naming `where`."""
+def first_picture(path: Path, height: int, width: int, where: str, last: bool = False) -> np.ndarray:
+    """A picture file covering height x width and cropped at its centre, [height, width, 3] uint8; raises UserError naming `where`.
+
+    Of a video or a moving picture it is the first frame, or the last one.
+    """
+    from .decode import decode_frames
+    from .probe import probe
+
     try:
-        picture = next(picture_frames(path, 0))[1]
+        clip = probe(path)
+        frames = decode_frames(path, clip, [len(clip.times) - 1 if last else 0], height, width, lambda: None)
+        return next(frames).copy()  # Pillow's own pixels cannot be written, which torch warns of
     except UnusableClip as error:
         raise fail(where, f"'{path}' {error}.", "Give a picture file, such as a PNG.") from None
-    return fit(picture, (picture.shape[0], picture.shape[1]), height, width)
 
 
 @contextmanager

@@ -44,7 +44,7 @@ class FrameRule:
 
 @dataclass(frozen=True)
 class Expert:
-    """One of a model's transformers: the subfolder that holds it, and the noise levels low < sigma <= high that it serves."""
+    """One of a model's transformers: the subfolder that holds it, and the noise levels low <= sigma < high that it serves, with 1."""
 
     name: str  # in file names and settings; empty for an only one
     part: str = "transformer"

@@ -8,8 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import Problem
+from ..errors import Problem, fail
 from .encoder_kinds import ENCODERS, SENTENCEPIECE
+from .key_tensors import place_of
 from .layout import FileLayout, overlaid
 from .loading import load_model
 from .recognition import Match
@@ -23,7 +24,7 @@ from .tokenizer_files import (
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
+    from torch import Tensor, nn
 
 M = TypeVar("M", bound="nn.Module")
 SLOTS = {"transformer": "transformer", "transformer_2": "transformer_low", "vae": "vae", "image_encoder": "image_encoder"}
@@ -102,6 +103,21 @@ class SingleFiles:
         keep = self._keep and not part.startswith("vae")
         config, match = self.config(part), self._parts[part]
         return load_model(kind, config, match, dtype, keep, self.check, strict=part.startswith("transformer"))
+
+    def tensor(self, part: str, name: str) -> Tensor:
+        """Read under the name that it has in the part's file; it must be a whole tensor there."""
+        match = self._parts[part]
+        theirs = name
+        if match.kind.keys:
+            try:
+                place, parameter = place_of(match.kind.keys(self.config(part)).place, name)
+            except KeyError:
+                raise fail(str(match.path), f"cannot hold '{name}'.", "Choose another file of this model.") from None
+            assert len(place.modules) == 1 and not place.swapped, name
+            theirs = place.comfy + parameter
+        if theirs not in match.part.names:
+            raise fail(str(match.path), f"holds no tensor '{theirs}'.", "Choose another file of this model.")
+        return match.part.read(theirs, None)
 
     @cached_property
     def _scratch(self) -> tempfile.TemporaryDirectory[str]:

@@ -36,7 +36,7 @@ def draw_sigma(settings: ObjectiveSettings, shift: float, *key: int | str) -> Te
 def draw_sigma_within(
     low: float, high: float, settings: ObjectiveSettings, shift: float, level: Callable[[Tensor], Tensor], *key: int | str
 ) -> Tensor:
-    """The first of the key's noise levels in (low, high]; if none of many is, one of them all alike.
+    """The first of the key's noise levels in [low, high), or 1 if high is; if none of many is, one of them all alike.
 
     `level` gives the noise level at a time of the model's own schedule.
     """
@@ -44,9 +44,9 @@ def draw_sigma_within(
 
     for attempt in range(_ATTEMPTS):
         sigma = level(draw_sigma(settings, shift, *key, *((attempt,) if attempt else ())))
-        if low < sigma <= high:
+        if low <= sigma and (sigma < high or high == 1):
             return sigma
-    return high - (high - low) * torch.rand((), generator=draws.generator(*key, "uniform"))
+    return low + (high - low) * torch.rand((), generator=draws.generator(*key, "uniform"))
 
 
 def sampling_sigmas(steps: int, shift: float) -> Tensor:

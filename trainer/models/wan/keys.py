@@ -1,7 +1,7 @@
 """Names of Wan's tensors in diffusers and in ComfyUI (the original release's names), both ways.
 
 Source: the parameter names of diffusers' WanTransformer3DModel and AutoencoderKLWan against those of the
-released Wan 2.1 files.
+released Wan 2.1 and 2.2 files.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ def vae_keys(config: Mapping[str, Any]) -> KeyMap:
         rules += _below("encoder.down_blocks.*.downsampler.", f"encoder.downsamples.*.downsamples.{blocks}.", _SAMPLING)
         rules += _below("decoder.up_blocks.*.resnets.*.", "decoder.upsamples.*.upsamples.*.", _RESIDUAL)
         rules += _below("decoder.up_blocks.*.upsampler.", f"decoder.upsamples.*.upsamples.{blocks + 1}.", _SAMPLING)
-        return KeyMap(rules)
+        return KeyMap(rules, prefix="")
     rules += _below("encoder.down_blocks.*.", "encoder.downsamples.*.", {**_RESIDUAL, **_SAMPLING})
     for stage in stages:
         first = stage * (blocks + 2)
         for block in range(blocks + 1):
             rules += _below(f"decoder.up_blocks.{stage}.resnets.{block}.", f"decoder.upsamples.{first + block}.", _RESIDUAL)
         rules += _below(f"decoder.up_blocks.{stage}.upsamplers.0.", f"decoder.upsamples.{first + blocks + 1}.", _SAMPLING)
-    return KeyMap(rules)
+    return KeyMap(rules, prefix="")
 
 
 def _below(ours: str, theirs: str, names: Mapping[str, str]) -> list[Rule]:
