@@ -11,13 +11,14 @@ from safetensors.torch import save_file
 
 from tests.data.footage import scene
 from tests.data.synthetic import write_clip
+from tests.tiny import ALL, Tiny
 from tests.tiny.single_files import quantised, read, write_single_files
 from tests.tiny.wan import write_tiny_wan
 from trainer.adapters.file import load_lora
 from trainer.errors import UserError
 from trainer.job import ModelSettings, TrainingJob
 from trainer.memory.frozen import FrozenLinear
-from trainer.models import open_model
+from trainer.models import family_class, open_model
 from trainer.run import Places, RunResult, run
 
 HALF = torch.bfloat16
@@ -51,13 +52,20 @@ def assert_same(ours: torch.nn.Module, theirs: torch.nn.Module) -> None:
     assert not ours.training
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_every_part_has_the_tensors_of_the_folder(folder: Path, files: ModelSettings, dtype: torch.dtype) -> None:
-    ours, theirs = open_model(files), open_model(folder)
-    assert_same(ours.load_transformer(dtype), theirs.load_transformer(dtype))
+@pytest.mark.parametrize("tiny", [tiny for tiny in ALL if family_class(tiny.family).layout], ids=str)
+def test_every_part_has_the_tensors_of_the_folder(tiny: Tiny, tmp_path: Path) -> None:
+    folder = tiny.write(tmp_path / "folder")
+    ours, theirs = open_model(write_single_files(folder, tmp_path / "files")), open_model(folder)
+    alike = ("variant", "experts", "conditions", "required", "image_encoder", "latent_channels", "latent_stride", "frame_rule")
+    assert [getattr(ours.spec, name) for name in alike] == [getattr(theirs.spec, name) for name in alike]
+    assert ours.layer_shapes == theirs.layer_shapes
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for expert in ours.spec.experts:
+            assert_same(ours.load_transformer(dtype, expert.part), theirs.load_transformer(dtype, expert.part))
+        assert_same(ours.load_text_encoder(dtype).module, theirs.load_text_encoder(dtype).module)
+        if ours.spec.image_encoder:
+            assert_same(ours.load_image_encoder(dtype).module, theirs.load_image_encoder(dtype).module)
     assert_same(ours.load_vae(), theirs.load_vae())
-    assert_same(ours.load_text_encoder(dtype).module, theirs.load_text_encoder(dtype).module)
-    assert ours.spec.variant == theirs.spec.variant and ours.layer_shapes == theirs.layer_shapes
 
 
 @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.float16])
@@ -166,12 +174,9 @@ class TestTraining:
 
 def test_one_tensor_by_its_name_in_diffusers(folder: Path, files: ModelSettings) -> None:
     ours, theirs = open_model(files).files, open_model(folder).files
-    for part, name in (
-        ("vae", "decoder.up_blocks.1.resnets.0.norm1.gamma"),
-        ("transformer", "blocks.1.norm2.bias"),
-        ("text_encoder", "shared.weight"),
-    ):
-        assert torch.equal(ours.tensor(part, name), theirs.tensor(part, name))
+    for name in ("vae:decoder.up_blocks.1.resnets.0.norm1.gamma", "transformer:blocks.1.norm2.bias", "text_encoder:shared.weight"):
+        part, _, own = name.partition(":")
+        assert torch.equal(ours.tensor(part, own), theirs.tensor(part, own))
     for name in ("decoder.nothing", "decoder.up_blocks.9.resnets.0.norm1.gamma"):
         with pytest.raises(UserError, match=r"vae\.safetensors: (cannot hold|holds no tensor)"):
             ours.tensor("vae", name)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from trainer.job import ModelSettings
 from trainer.models import open_model
+from trainer.models.key_tensors import to_comfy
 
 FP8 = torch.float8_e4m3fn
 
@@ -32,14 +33,23 @@ def sentencepiece_model(size: int = 120) -> bytes:
 def write_single_files(folder: Path, to: Path) -> ModelSettings:
     """Writes the parts of a tiny diffusers folder as single files, and names them as a job does."""
     to.mkdir(parents=True, exist_ok=True)
-    open_model(folder).write_comfy_files(to / "model.safetensors", to / "vae.safetensors")
+    names = ("transformer", "vae", "text", "transformer_low", "image_encoder")
+    files = {name: to / f"{name}.safetensors" for name in names}
+    family = open_model(folder)
+    family.write_comfy_files(files["transformer"], files["vae"])
     text = load_file(folder / "text_encoder/model.safetensors")
     text.pop("encoder.embed_tokens.weight", None)
     text["spiece_model"] = torch.frombuffer(bytearray(sentencepiece_model()), dtype=torch.uint8)
-    save_file(text, to / "text.safetensors")
-    return ModelSettings(
-        transformer=str(to / "model.safetensors"), vae=str(to / "vae.safetensors"), text_encoders=[str(to / "text.safetensors")]
-    )
+    save_file(text, files["text"])
+    if (folder / "transformer_2").is_dir():
+        second = load_file(folder / "transformer_2/diffusion_pytorch_model.safetensors")
+        save_file(to_comfy(family.keys, second), files["transformer_low"], read(files["transformer"])[1])
+    if (folder / "image_encoder").is_dir():
+        image = load_file(folder / "image_encoder/model.safetensors")
+        named = {name if name.startswith("vision_model.") else f"vision_model.{name}": tensor for name, tensor in image.items()}
+        save_file(named, files["image_encoder"])
+    single = {name: str(file) for name, file in files.items() if name != "text" and file.is_file()}
+    return ModelSettings(text_encoders=[str(files["text"])], **single)
 
 
 def read(file: Path | str) -> tuple[dict[str, Tensor], dict[str, str]]:
