@@ -55,11 +55,17 @@ def matched(file: TensorFile, kind: PartKind, prefixes: Sequence[str]) -> Match 
     """The tensors of a kind in a file; raises UserError if they are quantised in a way that is not known."""
     shapes = file_shapes(file)
     for prefix in prefixes:
-        below = shapes.below(prefix)
-        told = kind.read(below) if below else None
-        if told is not None:
+        if (told := _told(kind, shapes.below(prefix))) is not None:
             return Match(kind, StoredPart(file, prefix), told)
     return None
+
+
+def _told(kind: PartKind, shapes: Shapes) -> Told | None:
+    """What a kind reads of the shapes; nothing of those in which it looks for tensors in vain."""
+    try:
+        return kind.read(shapes) if shapes else None
+    except (LookupError, ValueError, TypeError, ArithmeticError):
+        return None
 
 
 def encoder_prefixes(file: TensorFile) -> list[str]:
@@ -80,9 +86,7 @@ def description(file: TensorFile, layouts: Mapping[str, FileLayout]) -> str:
     shapes = file_shapes(file)
     for kind, prefixes in _known_kinds(file, layouts):
         for prefix in prefixes:
-            below = shapes.below(prefix)
-            told = kind.read(below) if below else None
-            if told is not None:
+            if (told := _told(kind, shapes.below(prefix))) is not None:
                 return f"{kind.label}, {told.unsupported}" if told.unsupported else kind.label
     found = next((what for name, what in OTHERS.items() if name in file.tensors), "")
     first = next(iter(file.tensors), None)
