@@ -24,7 +24,7 @@ except UserError as missing:
 
 from .console import Console
 from .files import check_can_write
-from .job import Bucket, ComputeSettings, TrainingJob
+from .job import Bucket, ComputeSettings, ModelSettings, TrainingJob
 from .options import add_numbers, at_least_one, checked, seed, within
 from .preview_settings import PreviewSettings
 from .prune_settings import PruneSettings
@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 
     sample = commands.add_parser("sample", help="draw a video")
     sample.add_argument("prompt")
-    sample.add_argument("--model", required=True, help="diffusers folder or hub id")
+    sample.add_argument("--model", required=True, help="diffusers folder, hub id, or a job file whose model is used")
     sample.add_argument(
         "--lora", type=Path, action="append", default=[], help="LoRA file; of a model with two experts one for each, high first"
     )
@@ -159,8 +159,8 @@ def _sample(arguments: argparse.Namespace) -> int:
 
     check_can_write(arguments.to, "--to")
     places = _places(arguments)
-    folder = find_model(arguments.model, places.models, places.downloads)
-    spec = open_model(folder).spec
+    model = find_model(_model(arguments.model), places.models, places.downloads)
+    spec = open_model(model).spec
     size = Bucket.parse(arguments.size or "x".join(map(str, spec.default_bucket)), "--size")
     request = SampleRequest(
         arguments.prompt, size.frames, size.height, size.width, arguments.negative,
@@ -168,10 +168,15 @@ def _sample(arguments: argparse.Namespace) -> int:
     )  # fmt: skip
     loras = dict(zip((expert.name for expert in spec.experts), arguments.lora, strict=False))
     with Console() as console:
-        draw = VideoSampler(folder, ComputeSettings(device=arguments.device), loras, arguments.strength, console)
+        draw = VideoSampler(model, ComputeSettings(device=arguments.device), loras, arguments.strength, console)
         write_mp4(draw(request), arguments.to, spec.fps)
     print(arguments.to)
     return 0
+
+
+def _model(text: str) -> ModelSettings:
+    """The model of a job file, or the folder or hub id itself."""
+    return TrainingJob.load(Path(text)).model if text.endswith(".json") else ModelSettings(source=text)
 
 
 def _preview(arguments: argparse.Namespace) -> int:

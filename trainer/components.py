@@ -27,6 +27,7 @@ class Components:
     def __init__(self, family: ModelFamily, compute: Compute, log: EventLog, memory: MemorySettings | None = None) -> None:
         self.family, self.compute, self.log = family, compute, log
         self._memory = memory or MemorySettings()
+        family.files.check = log.check  # so that a cancel is heard while a large file is read
         self._transformers: dict[str, ModelMixin] = {}  # by part
         self._image_encoder: ImageEncoder | None = None
         self._vae: nn.Module | None = None

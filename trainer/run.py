@@ -94,7 +94,8 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
 
     log.emit(events.Phase("prepare", "Opening the model"))
     job = job.with_absolute_paths()
-    family = open_model(find_model(job.model.source, places.models, places.downloads), job.model.family, job.model.sampling_order)
+    found = find_model(job.model, places.models, places.downloads, log)
+    family = open_model(found, keep_quantized=job.memory.keep_quantized)
     check_against_model(job, family, fresh=not (places.runs / job.output.name).exists())
     if family.spec.step_distilled:
         log.notice(

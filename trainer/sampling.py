@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from .data.pictures import Picture
-    from .job import ComputeSettings
+    from .job import ComputeSettings, ModelSettings
     from .models.base import FamilySpec, ModelFamily
 
 
@@ -206,16 +206,13 @@ class Countdown:
 
 
 class VideoSampler:
-    """A model folder opened for drawing, with LoRA files by expert; one object draws many videos.
-
-    `order` is the setting model.sampling_order.
-    """
+    """A model opened for drawing, with LoRA files by expert; one object draws many videos."""
 
     def __init__(
-        self, folder: Path, settings: ComputeSettings, lora: Mapping[str, Path] | None = None, strength: float = 1.0,
-        listener: Listener | None = None, order: str = "auto",
+        self, model: Path | ModelSettings, settings: ComputeSettings, lora: Mapping[str, Path] | None = None, strength: float = 1.0,
+        listener: Listener | None = None,
     ) -> None:  # fmt: skip
-        self.family = open_model(folder, order=order)
+        self.family = open_model(model)
         self.log = EventLog(listener or Silent())
         self.components = Components(self.family, Compute(settings), self.log)
         self._strength = strength
@@ -259,7 +256,7 @@ class VideoSampler:
         return video
 
 
-def encode_prompt(folder: Path, text: str, settings: ComputeSettings) -> Tensor:
+def encode_prompt(model: Path | ModelSettings, text: str, settings: ComputeSettings) -> Tensor:
     """[1, L, D] float32 embeddings padded to the model's text length, as core samplers take them."""
-    sampler = VideoSampler(folder, settings)
+    sampler = VideoSampler(model, settings)
     return next(iter(sampler.family.text_inputs([sampler.text(text)]).values()))

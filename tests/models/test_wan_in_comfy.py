@@ -14,7 +14,9 @@ from trainer.adapters.lora import Lora
 from trainer.job import AdapterSettings
 from trainer.models import open_model
 from trainer.models.key_tensors import from_comfy, to_comfy
+from trainer.models.shapes import Shapes
 from trainer.models.wan import keys
+from trainer.models.wan.single_files import LAYOUT
 
 SEEN = 1280  # width of the image embedding, which core fixes
 I2V: dict[str, Any] = {"in_channels": 2 * CHANNELS + 4}
@@ -82,17 +84,20 @@ def case(request, tmp_path_factory):
 def test_names_are_unique_and_reversible():
     shape: dict[str, Any] = {"num_attention_heads": 1, "attention_head_dim": 12, "num_layers": 2, "ffn_dim": 8, "text_dim": 8}
     state = WanTransformer3DModel(**shape, image_dim=8, added_kv_proj_dim=12, pos_embed_seq_len=4).state_dict()
-    vaes = [
-        AutoencoderKLWan(base_dim=4, num_res_blocks=2).state_dict(),
-        AutoencoderKLWan(**{**VAE_OF_5B, "num_res_blocks": 2}).state_dict(),
-    ]
-    for names, tensors in ((keys.TRANSFORMER, state), (keys.VAE_21, vaes[0]), (keys.VAE_22, vaes[1])):
+    vaes = [AutoencoderKLWan(**{**shape, "num_res_blocks": blocks}) for shape in ({"base_dim": 4}, VAE_OF_5B) for blocks in (1, 2)]
+    for names, tensors in ((keys.TRANSFORMER, state), *((keys.vae_keys(vae.config), vae.state_dict()) for vae in vaes)):
         comfy = to_comfy(names, tensors)
         assert len(comfy) == len(tensors)
         back = dict(pair for name, tensor in comfy.items() for pair in from_comfy(names, name, tensor, lambda _: 0))
         assert back.keys() == tensors.keys() and all(torch.equal(back[name], tensors[name]) for name in tensors)
     with pytest.raises(KeyError):
         keys.TRANSFORMER.place("blocks.0.attn1.to_x")
+    for vae in vaes:
+        comfy = to_comfy(keys.vae_keys(vae.config), vae.state_dict())
+        told = LAYOUT.vaes[0].read(Shapes({name: tuple(tensor.shape) for name, tensor in comfy.items()}))
+        assert told is not None
+        own = {name: vae.config.get(name) for name in told.values}
+        assert told.values == {**own, "decoder_base_dim": None if own["decoder_base_dim"] == own["base_dim"] else own["decoder_base_dim"]}
 
 
 def test_transformer_equals_comfy(comfy, case):
@@ -128,7 +133,7 @@ def test_vae_equals_comfy(comfy, wide):
         theirs = comfy.ldm.wan.vae2_2.WanVAE(dec_dim=16, **theirs_shape)
     else:
         ours, theirs = AutoencoderKLWan(base_dim=16, **shape), comfy.ldm.wan.vae.WanVAE(**theirs_shape)
-    theirs.load_state_dict(to_comfy(keys.VAE_22 if wide else keys.VAE_21, ours.state_dict()))
+    theirs.load_state_dict(to_comfy(keys.vae_keys(ours.config), ours.state_dict()))
     latents, clip = torch.randn(1, 16, 3, 4, 4), torch.rand(1, 3, 5, 32, 32) * 2 - 1
     with torch.no_grad():
         drawn, expected = ours.decode(latents, return_dict=False)[0], theirs.decode(latents).clamp(-1, 1)

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from .files import ModelFiles
 from .key_map import KeyMap
+from .layout import FileLayout
 
 if TYPE_CHECKING:
     import torch
@@ -141,6 +142,7 @@ class ModelFamily(ABC):
     """
 
     spec: FamilySpec
+    layout: ClassVar[FileLayout | None] = None  # of the single files that ComfyUI keeps this family's models in
 
     def __init__(self, files: ModelFiles) -> None:
         self.files, self.order = files, "auto"

@@ -26,8 +26,7 @@ def write_transformer(folder: Path, file: Path) -> None:
 
 def write_vae(folder: Path, file: Path) -> None:
     """A VAE's diffusers folder as a file, which appears complete or not at all."""
-    names = keys.VAE_22 if _config(folder).get("is_residual") else keys.VAE_21
-    _write(to_comfy(names, _tensors(folder)), file, {})
+    _write(to_comfy(keys.vae_keys(_config(folder)), _tensors(folder)), file, {})
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from . import conditions, keys
 from .comfy_files import write_transformer, write_vae
+from .single_files import LAYOUT
 from .variants import find_variant
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class Wan(ModelFamily):
     Beside the latents, `given` holds "frames" [B, C, T, h, w], latents of a clip that shows only the given frames,
     "seen" [B, pictures, tokens, D], the image embedding of those, or "first_frame" [B, C, 1, h, w]; none is normalised.
     """
+
+    layout = LAYOUT
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)

@@ -6,7 +6,8 @@ released Wan 2.1 and 2.2 files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from ..key_map import KeyMap, Rule
 
@@ -44,49 +45,38 @@ TRANSFORMER = KeyMap([
 ])  # fmt: skip
 
 
-_RESNET = {
-    "norm1.gamma": "residual.0.gamma",
-    "conv1": "residual.2",
-    "norm2.gamma": "residual.3.gamma",
-    "conv2": "residual.6",
-    "conv_shortcut": "shortcut",
-}
-_SAMPLER = ("resample.1", "time_conv")  # of a stage's last block, which changes the size
-_STAGES, _RESNETS = 4, 2  # dim_mult and num_res_blocks of the released VAEs; a decoder's stage has one resnet more
+_RESIDUAL = {"norm1": "residual.0", "conv1": "residual.2", "norm2": "residual.3", "conv2": "residual.6", "conv_shortcut": "shortcut"}
+_SAMPLING = {"resample.1": "resample.1", "time_conv": "time_conv"}
+_ATTENTION_BLOCK = {"norm": "norm", "to_qkv": "to_qkv", "proj": "proj"}
 
 
-def _vae_rules(residual: bool) -> Iterator[Rule]:
-    """Rules of one kind of VAE: those of 2.2 keep a stage's blocks in the stage, those of 2.1 count all blocks of a side."""
-    yield Rule("quant_conv", "conv1")
-    yield Rule("post_quant_conv", "conv2")
-    for side in ("encoder", "decoder"):
-        yield Rule(f"{side}.conv_in", f"{side}.conv1")
-        yield Rule(f"{side}.conv_out", f"{side}.head.2")
-        yield Rule(f"{side}.norm_out.gamma", f"{side}.head.0.gamma")
-        yield Rule(f"{side}.mid_block.attentions.0.norm.gamma", f"{side}.middle.1.norm.gamma")
-        for name in ("to_qkv", "proj"):
-            yield Rule(f"{side}.mid_block.attentions.0.{name}", f"{side}.middle.1.{name}")
-        for ours, comfy in _RESNET.items():
-            for number, place in ((0, 0), (1, 2)):
-                yield Rule(f"{side}.mid_block.resnets.{number}.{ours}", f"{side}.middle.{place}.{comfy}")
-    if residual:
-        yield from _stages("encoder.down_blocks.*.resnets.*", "encoder.downsamples.*.downsamples.*", _RESNET)
-        yield from _stages("decoder.up_blocks.*.resnets.*", "decoder.upsamples.*.upsamples.*", _RESNET)
-        for name in _SAMPLER:
-            yield Rule(f"encoder.down_blocks.*.downsampler.{name}", f"encoder.downsamples.*.downsamples.{_RESNETS}.{name}")
-            yield Rule(f"decoder.up_blocks.*.upsampler.{name}", f"decoder.upsamples.*.upsamples.{_RESNETS + 1}.{name}")
-        return
-    yield from _stages("encoder.down_blocks.*", "encoder.downsamples.*", {**_RESNET, **{name: name for name in _SAMPLER}})
-    for stage in range(_STAGES):
-        first = stage * (_RESNETS + 2)
-        for number in range(_RESNETS + 1):
-            yield from _stages(f"decoder.up_blocks.{stage}.resnets.{number}", f"decoder.upsamples.{first + number}", _RESNET)
-        for name in _SAMPLER:
-            yield Rule(f"decoder.up_blocks.{stage}.upsamplers.0.{name}", f"decoder.upsamples.{first + _RESNETS + 1}.{name}")
+def vae_keys(config: Mapping[str, Any]) -> KeyMap:
+    """Names of AutoencoderKLWan's modules; each stage has `num_res_blocks` residual blocks, in the decoder one more, then a resampler.
+
+    Wan 2.1 counts the blocks of all stages through, in diffusers its encoder too; Wan 2.2 (`is_residual`) those of each stage.
+    """
+    blocks, stages = int(config["num_res_blocks"]), range(len(config["dim_mult"]))
+    rules = [Rule("quant_conv", "conv1"), Rule("post_quant_conv", "conv2")]
+    for coder in ("encoder", "decoder"):
+        ends = {"conv_in": "conv1", "norm_out": "head.0", "conv_out": "head.2"}
+        rules += _below(f"{coder}.", f"{coder}.", ends)
+        rules += _below(f"{coder}.mid_block.resnets.0.", f"{coder}.middle.0.", _RESIDUAL)
+        rules += _below(f"{coder}.mid_block.attentions.0.", f"{coder}.middle.1.", _ATTENTION_BLOCK)
+        rules += _below(f"{coder}.mid_block.resnets.1.", f"{coder}.middle.2.", _RESIDUAL)
+    if config.get("is_residual"):
+        rules += _below("encoder.down_blocks.*.resnets.*.", "encoder.downsamples.*.downsamples.*.", _RESIDUAL)
+        rules += _below("encoder.down_blocks.*.downsampler.", f"encoder.downsamples.*.downsamples.{blocks}.", _SAMPLING)
+        rules += _below("decoder.up_blocks.*.resnets.*.", "decoder.upsamples.*.upsamples.*.", _RESIDUAL)
+        rules += _below("decoder.up_blocks.*.upsampler.", f"decoder.upsamples.*.upsamples.{blocks + 1}.", _SAMPLING)
+        return KeyMap(rules, prefix="")
+    rules += _below("encoder.down_blocks.*.", "encoder.downsamples.*.", {**_RESIDUAL, **_SAMPLING})
+    for stage in stages:
+        first = stage * (blocks + 2)
+        for block in range(blocks + 1):
+            rules += _below(f"decoder.up_blocks.{stage}.resnets.{block}.", f"decoder.upsamples.{first + block}.", _RESIDUAL)
+        rules += _below(f"decoder.up_blocks.{stage}.upsamplers.0.", f"decoder.upsamples.{first + blocks + 1}.", _SAMPLING)
+    return KeyMap(rules, prefix="")
 
 
-def _stages(ours: str, comfy: str, inside: Mapping[str, str]) -> Iterator[Rule]:
-    return (Rule(f"{ours}.{a}", f"{comfy}.{b}") for a, b in inside.items())
-
-
-VAE_21, VAE_22 = KeyMap(list(_vae_rules(residual=False)), prefix=""), KeyMap(list(_vae_rules(residual=True)), prefix="")
+def _below(ours: str, theirs: str, names: Mapping[str, str]) -> list[Rule]:
+    return [Rule(ours + own, theirs + other) for own, other in names.items()]
