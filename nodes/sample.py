@@ -81,8 +81,7 @@ class SampleVideo(io.ComfyNode):
         from ..trainer.models import open_model
         from ..trainer.sampling import SampleRequest, VideoSampler
 
-        order = model.settings.sampling_order
-        spec = open_model(model.folder, order=order).spec
+        spec = open_model(model.settings).spec
         own = dict(zip(("frames", "height", "width"), spec.default_bucket, strict=True))
         given = {"first_frame": first_frame, "last_frame": last_frame}
         pictures = {name: str(folders.save_temp_image(image)) for name, image in given.items() if image is not None}
@@ -90,7 +89,7 @@ class SampleVideo(io.ComfyNode):
         listener = NodeListener()
         with running.computing(listener):
             loras = lora.files if lora else None
-            frames = VideoSampler(model.folder, running.compute_settings(), loras, strength, listener, order)(request)
+            frames = VideoSampler(model.settings, running.compute_settings(), loras, strength, listener)(request)
         components = Types.VideoComponents(images=frames.float() / 255, frame_rate=Fraction(spec.fps).limit_denominator(1001))
         return io.NodeOutput(InputImpl.VideoFromComponents(components))
 
@@ -121,5 +120,5 @@ class EncodePrompt(io.ComfyNode):
         from ..trainer.sampling import encode_prompt
 
         with running.computing(NodeListener()):
-            embedding = encode_prompt(model.folder, text, running.compute_settings())
+            embedding = encode_prompt(model.settings, text, running.compute_settings())
         return io.NodeOutput([[embedding, {}]])
