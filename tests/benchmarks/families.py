@@ -104,7 +104,11 @@ def data(full: Full, family: Any) -> Any:
     encoding = {"latents": torch.randn(latents), **{name: torch.randn(shape) for name, shape in full.given.items()}}
     text = {name: torch.randn(shape) for name, shape in full.text.items()}
     return SimpleNamespace(
-        items=[item], windows=None, latents=lambda item, window=0: family.section(encoding, window), text=lambda caption, item=None: text
+        items=[item],
+        windows=None,
+        latents=lambda item, window=0: family.section(encoding, window),
+        text=lambda *_: text,
+        picture=lambda *_: None,
     )
 
 
