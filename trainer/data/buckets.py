@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from ..errors import Problem, fail
 from ..job import Bucket
@@ -119,7 +118,7 @@ def sizes(settings: ClipSizes, spec: FamilySpec, windowed: bool) -> tuple[Sizes,
 def _moved(settings: ClipSizes, spec: FamilySpec, windowed: bool) -> list[Problem]:
     """A notice for each frame count and area that is off the family's grid."""
     frames = {count: spec.frame_rule.floor(count) for count in settings.frame_buckets if not windowed}
-    areas = {area: _on_grid(spec.size_multiple, area.height, area.width) for area in settings.resolutions}
+    areas = {area: _on_grid(spec, area.height, area.width) for area in settings.resolutions}
     return [
         Problem(f"dataset.frame_buckets.{n}", f"{count} frames were rounded to {frames[count]}: the model takes {spec.frame_rule}.")
         for n, count in enumerate(settings.frame_buckets)
@@ -140,7 +139,7 @@ def rounded_buckets(buckets: Sequence[Bucket], spec: FamilySpec, windowed: bool)
     rounded, notices = [], []
     for n, bucket in enumerate(buckets):
         frames = bucket.frames if windowed else spec.frame_rule.floor(bucket.frames)
-        height, width = _on_grid(spec.size_multiple, bucket.height, bucket.width)
+        height, width = _on_grid(spec, bucket.height, bucket.width)
         new = Bucket(frames=frames, height=height, width=width)
         if new != bucket:
             rule = f"frames {spec.frame_rule}, sides multiples of {spec.size_multiple}"
@@ -197,20 +196,15 @@ def automatic_size(spec: FamilySpec, height: int, width: int) -> Shape:
 
 def shapes_of_area(spec: FamilySpec, height: int, width: int, ratios: Sequence[float]) -> list[Shape]:
     """Sizes of about the area height × width on the size grid: of the ratios, or of its own and the common shapes, lying and standing."""
-    return list(_shapes(spec.size_multiple, height, width, tuple(ratios)))
-
-
-@lru_cache(maxsize=64)  # asked for each clip anew
-def _shapes(multiple: int, height: int, width: int, ratios: tuple[float, ...]) -> tuple[Shape, ...]:
     area, own = height * width, width / height
     if ratios:
-        return tuple(dict.fromkeys(_on_grid(multiple, math.sqrt(area / ratio), math.sqrt(area * ratio)) for ratio in ratios))
-    found = [_on_grid(multiple, height, width), _on_grid(multiple, width, height)]
+        return list(dict.fromkeys(_on_grid(spec, math.sqrt(area / ratio), math.sqrt(area * ratio)) for ratio in ratios))
+    found = [_on_grid(spec, height, width), _on_grid(spec, width, height)]
     for ratio in _RATIOS:
         if abs(math.log(ratio / max(own, 1 / own))) > _SAME_RATIO:
-            short, long = _on_grid(multiple, math.sqrt(area / ratio), math.sqrt(area * ratio))
+            short, long = _on_grid(spec, math.sqrt(area / ratio), math.sqrt(area * ratio))
             found += [(short, long), (long, short)]
-    return tuple(dict.fromkeys(found))
+    return list(dict.fromkeys(found))
 
 
 def own_size(spec: FamilySpec, height: int, width: int) -> Shape:
@@ -219,8 +213,8 @@ def own_size(spec: FamilySpec, height: int, width: int) -> Shape:
     return tuple(max(side // spec.size_multiple * spec.size_multiple, least) for side in (height, width))  # type: ignore[return-value]
 
 
-def _on_grid(multiple: int, height: float, width: float) -> Shape:
-    return _nearest_multiple(height, multiple), _nearest_multiple(width, multiple)
+def _on_grid(spec: FamilySpec, height: float, width: float) -> Shape:
+    return _nearest_multiple(height, spec.size_multiple), _nearest_multiple(width, spec.size_multiple)
 
 
 def _nearest_multiple(side: float, multiple: int) -> int:
