@@ -32,7 +32,7 @@ from trainer.data.prepare import prepare_dataset, trained_item
 from trainer.data.sampler import Example, StepPlan
 from trainer.errors import UserError
 from trainer.events import Progress
-from trainer.job import Bucket, CaptionSettings, ComputeSettings, DatasetSettings, TrainingJob, VideoFolder, WindowSettings
+from trainer.job import Bucket, CaptionSettings, ComputeSettings, DatasetSettings, ModelSettings, TrainingJob, VideoFolder, WindowSettings
 from trainer.models import open_model
 from trainer.models.base import ModelFamily
 from trainer.models.framepack.packing import history_of, indices_of, order_of, split_history
@@ -165,6 +165,11 @@ class World:
         return {**self.family.encode_video(vae, clip), **encoded}, pictures
 
 
+def settings_of(folder: Path, order: str) -> ModelSettings:
+    """The model with the order of sections set."""
+    return ModelSettings.model_validate({"source": str(folder), "sampling_order": order})
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_framepack(tmp_path_factory.mktemp("framepack") / "model")
@@ -172,7 +177,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["backward", "forward"])
 def world(request: pytest.FixtureRequest, folder: Path) -> World:
-    return World(folder, open_model(folder, order=request.param), request.param)
+    return World(folder, open_model(settings_of(folder, request.param)), request.param)
 
 
 def test_training_feeds_what_the_pipeline_feeds(world: World) -> None:
@@ -244,7 +249,7 @@ def test_sampling_draws_the_pipelines_video(tmp_path: Path, order: str, sections
     files: dict[str, Any] = {name: str(tmp_path / f"{name}.png") for name in pictures}
     size = (36 * sections + 1, 32, 48)
     request = SampleRequest(PROMPT, *size, steps=3, seed=11, **files)
-    sampler = VideoSampler(folder, ComputeSettings(device="cpu", dtype="fp32"), order=order)
+    sampler = VideoSampler(settings_of(folder, order), ComputeSettings(device="cpu", dtype="fp32"))
     ours = sampler(request).numpy()
     noise = start_noise(sampler.family.spec, request)
     parts = [noise[:, :, 1 + 9 * number : 10 + 9 * number] for number in order_of(sections, order == "forward")]
@@ -267,7 +272,7 @@ def test_a_single_latent_is_the_last_of_its_section(world: World) -> None:
 
 def test_a_single_frame_is_sampled(world: World, tmp_path: Path) -> None:
     Image.fromarray(scene(3, 32, 32)).save(tmp_path / "first.png")
-    sampler = VideoSampler(world.folder, ComputeSettings(device="cpu", dtype="fp32"), order=world.order)
+    sampler = VideoSampler(settings_of(world.folder, world.order), ComputeSettings(device="cpu", dtype="fp32"))
     assert sampler(SampleRequest(PROMPT, 1, 32, 32, steps=2, first_frame=str(tmp_path / "first.png"))).shape == (1, 32, 32, 3)
 
 
@@ -281,15 +286,15 @@ NAMES = {
 def test_order_goes_by_the_name_unless_it_is_set(folder: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / name).symlink_to(folder, target_is_directory=True)
     assert open_model(tmp_path / name).order == NAMES[name]
-    assert open_model(tmp_path / name, order="forward").order == "forward"
-    assert open_model(tmp_path / name, order="backward").order == "backward"
+    assert open_model(settings_of(tmp_path / name, "forward")).order == "forward"
+    assert open_model(settings_of(tmp_path / name, "backward")).order == "backward"
 
 
 def test_only_a_video_made_backward_takes_a_last_frame(folder: Path) -> None:
     request = SampleRequest(PROMPT, 37, 32, 32, first_frame="a.png", last_frame="b.png")
-    request.checked(open_model(folder, order="backward").spec)
+    request.checked(open_model(settings_of(folder, "backward")).spec)
     with pytest.raises(UserError, match="last_frame"):
-        request.checked(open_model(folder, order="forward").spec)
+        request.checked(open_model(settings_of(folder, "forward")).spec)
     with pytest.raises(UserError, match="first_frame: is missing"):
         SampleRequest(PROMPT, 37, 32, 32).checked(open_model(folder).spec)
 
@@ -463,15 +468,16 @@ def test_a_run_trains_and_draws_from_the_clips_own_first_frame(folder: Path, tmp
     assert len(frames) == 73
 
 
-def test_default_samples_begin_with_their_clips(folder: Path) -> None:
+def test_default_samples_begin_with_their_clips(folder: Path, tmp_path: Path) -> None:
     names, family = {"a": "one", "b": "two", "c": "one", "d": "three"}, open_model(folder)
-    items = [SimpleNamespace(captions=(caption,), path=Path(f"{name}.mp4")) for name, caption in names.items()]
+    items = [SimpleNamespace(captions=(caption,), path=tmp_path / f"{name}.mp4") for name, caption in names.items()]
+    for item in items:
+        item.path.touch()
     data: Any = SimpleNamespace(items=items, sample_size=Bucket(frames=37, height=32, width=32))
-    requests = sample_requests(TrainingJob(), family, data)
-    assert [(request.prompt, request.first_frame, request.last_frame) for request in requests] == [
-        ("one", "a.mp4", ""),
-        ("two", "b.mp4", ""),
+    told = [
+        (request.prompt, Path(request.first_frame).name, request.last_frame) for request in sample_requests(TrainingJob(), family, data)
     ]
+    assert told == [("one", "a.mp4", ""), ("two", "b.mp4", "")]
 
 
 @pytest.mark.parametrize(("last", "number"), [(False, 0), (True, 8)])
