@@ -210,8 +210,11 @@ class Clips:
         latents = torch.randn(48, (item.size.frames - 1) // 4 + 1, 4, 4)
         return {"latents": latents, "first_frame": latents[:, :1]}
 
-    def text(self, caption: str) -> dict[str, torch.Tensor]:
+    def text(self, caption: str, picture: str = "") -> dict[str, torch.Tensor]:
         return {"text": torch.zeros(3, 16)}
+
+    def picture(self, item: Item, window: int = 0) -> str:
+        return ""
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.5, 1.0])
