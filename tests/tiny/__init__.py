@@ -59,4 +59,5 @@ ALL = [
     Tiny("cogvideox", "1.5-5b t2v", "cogvideox:write_15", "cogvideox:pipeline_points", COGVIDEOX),
     Tiny("cogvideox", "1.5-5b i2v", "cogvideox:write_15_i2v", "cogvideox:pipeline_points", COGVIDEOX),
     Tiny("mochi", "1-preview", "mochi:write_tiny_mochi", "mochi:pipeline_points", ((7, 32, 32), (13, 32, 48))),
+    Tiny("hidream", "i1", "hidream:write_with_two_experts", "hidream:pipeline_points", ((1, 64, 64), (1, 48, 64))),
 ]
