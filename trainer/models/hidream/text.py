@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..base import TextEncoder
@@ -18,30 +16,8 @@ PARTS = {"clip_l": "", "clip_g": "_2", "t5": "_3", "llama": "_4"}  # what diffus
 MOST_TOKENS = 128
 
 
-@dataclass(frozen=True)
-class Tokenizers:
-    """The tokenizers by encoder; a text becomes MOST_TOKENS tokens of each, fewer where the tokenizer allows fewer."""
-
-    by_name: Mapping[str, Any]
-
-    def __call__(self, text: str) -> dict[str, Any]:
-        """Token numbers and attention mask of one text, each [1, L], by encoder."""
-        return {
-            name: tokenizer(text, padding="max_length", max_length=self.length(name), truncation=True, return_tensors="pt")
-            for name, tokenizer in self.by_name.items()
-        }
-
-    def length(self, name: str) -> int:
-        """Tokens of an encoder."""
-        return min(MOST_TOKENS, self.by_name[name].model_max_length) if name in ("t5", "llama") else MOST_TOKENS
-
-    def too_long(self, text: str) -> bool:
-        """Whether an encoder does not see the whole text."""
-        return any(len(tokenizer(text).input_ids) > self.length(name) for name, tokenizer in self.by_name.items())
-
-
 def load(files: ModelFiles, dtype: torch.dtype) -> TextEncoder:
-    """The tokenizers and the encoders, one module of four, on the CPU; Llama without its output layer."""
+    """The tokenizers and encoders by name on the CPU; Llama without its output layer."""
     from torch import nn
     from transformers import AutoTokenizer, CLIPTextModelWithProjection, LlamaModel, T5EncoderModel
 
@@ -53,7 +29,7 @@ def load(files: ModelFiles, dtype: torch.dtype) -> TextEncoder:
     }
     tokenizers["llama"].pad_token = tokenizers["llama"].eos_token
     modules = {name: files.load(f"text_encoder{number}", kinds[name], dtype) for name, number in PARTS.items()}
-    return TextEncoder(Tokenizers(tokenizers), nn.ModuleDict(modules).requires_grad_(False).eval())
+    return TextEncoder(tokenizers, nn.ModuleDict(modules).requires_grad_(False).eval())
 
 
 def encode(encoder: TextEncoder, text: str) -> dict[str, Tensor]:
@@ -66,9 +42,13 @@ def encode(encoder: TextEncoder, text: str) -> dict[str, Tensor]:
 
     modules: Any = encoder.module
     device = next(encoder.module.parameters()).device
-    if encoder.tokenizer.too_long(text):  # type: ignore[attr-defined]
+    lengths = {name: _length(name, tokenizer) for name, tokenizer in encoder.tokenizer.items()}
+    if any(len(tokenizer(text).input_ids) > lengths[name] for name, tokenizer in encoder.tokenizer.items()):
         encoder.truncated.append(text)
-    tokens = {name: {part: tensor.to(device) for part, tensor in found.items()} for name, found in encoder.tokenizer(text).items()}
+    tokens = {
+        name: tokenizer(text, padding="max_length", max_length=lengths[name], truncation=True, return_tensors="pt").to(device)
+        for name, tokenizer in encoder.tokenizer.items()
+    }
     with torch.no_grad():
         pooled = [modules[name](tokens[name]["input_ids"])[0][0] for name in ("clip_l", "clip_g")]
         t5 = modules["t5"](tokens["t5"]["input_ids"], attention_mask=tokens["t5"]["attention_mask"])[0][0]
@@ -77,3 +57,8 @@ def encode(encoder: TextEncoder, text: str) -> dict[str, Tensor]:
         ).hidden_states[1:]
     made = {"pooled": torch.cat(pooled), "t5": t5, "llama": torch.cat(llama)}
     return {name: tensor.cpu() for name, tensor in made.items()}
+
+
+def _length(name: str, tokenizer: Any) -> int:
+    """The tokens that the pipeline gives an encoder."""
+    return min(MOST_TOKENS, tokenizer.model_max_length) if name in ("t5", "llama") else MOST_TOKENS
