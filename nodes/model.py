@@ -71,7 +71,8 @@ class LoadModel(io.ComfyNode):
             node_id="VideoTrainerLoadModel",
             display_name="Load Model for Training",
             category=CATEGORY,
-            description="Names the video model to train: a diffusers folder in models/diffusers, any other such folder, or a hub id.",
+            description="Names the video model to train: a diffusers folder in models/diffusers, any other such folder, or a hub id. "
+            "A model that makes images is trained on single frames, in one-frame buckets.",
             search_aliases=["diffusers", "base model", "checkpoint for training"],
             inputs=[
                 io.Combo.Input(

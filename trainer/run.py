@@ -102,6 +102,8 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
             "This model was distilled to sample in a few steps, and training wears that off. "
             "Train on the model that it was made from: the LoRA works on both.", "model.source",
         )  # fmt: skip
+    if family.spec.frame_rule.most == 1:
+        log.notice("This model makes images: it is trained on single frames of the clips, in one-frame buckets.", "model.source", "info")
     components = Components(family, Compute(job.compute), log, job.memory)
     store = TensorCache(places.cache)
     try:

@@ -134,7 +134,7 @@ def draw(
     family, compute, spec = components.family, components.compute, components.family.spec
     with_text, without = ({k: v.to(compute.device) for k, v in family.text_inputs([t]).items()} for t in (text, negative))
     noise, given = start_noise(spec, request).to(compute.device), _given(components, request)
-    sigmas = family.noise_level(sampling_sigmas(request.steps, request.shift or family.shift(noise.shape[1:], sampling=True)))
+    sigmas = family.sampling_level(sampling_sigmas(request.steps, request.shift or family.shift(noise.shape[1:], sampling=True)))
 
     def denoised(noise: Tensor, given: dict[str, Tensor]) -> Tensor:
         return denoise(family, serving(components), noise, sigmas, with_text, without, request.guidance or spec.guidance, given, check)

@@ -66,6 +66,8 @@ ALL = [
     Tiny("cogvideox", "5b i2v", "cogvideox:write_5b_i2v", "cogvideox:pipeline_points", ((9, 32, 32), (17, 32, 32))),
     Tiny("cogvideox", "1.5-5b t2v", "cogvideox:write_15", "cogvideox:pipeline_points", COGVIDEOX),
     Tiny("cogvideox", "1.5-5b i2v", "cogvideox:write_15_i2v", "cogvideox:pipeline_points", COGVIDEOX),
+    Tiny("mochi", "1-preview", "mochi:write_tiny_mochi", "mochi:pipeline_points", ((7, 32, 32), (13, 32, 48))),
+    Tiny("hidream", "i1", "hidream:write_with_two_experts", "hidream:pipeline_points", ((1, 64, 64), (1, 48, 64))),
     Tiny("framepack", "i2v backward", "framepack:write_framepack", "framepack:pipeline_points", ((37, 32, 32), (73, 32, 32))),
     Tiny("framepack", "i2v forward", "framepack:write_forward", "framepack:forward_points", ((37, 32, 32), (73, 32, 32))),
 ]

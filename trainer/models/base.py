@@ -278,6 +278,10 @@ class ModelFamily(ABC):
         """Sigma at a time in [0, 1] of the schedule that the model was made with; the same for rectified flows."""
         return time
 
+    def sampling_level(self, time: Tensor) -> Tensor:
+        """Sigma at a time in [0, 1] of the schedule that the model is sampled along, where its pipeline has one of its own."""
+        return self.noise_level(time)
+
     def shift(self, latent_shape: Sequence[int], sampling: bool) -> float:
         """The default shift for latents [C, T, h, w]; families whose shift grows with the size compute it here."""
         return self.spec.sample_shift if sampling else self.spec.train_shift
