@@ -58,4 +58,6 @@ ALL = [
     Tiny("cogvideox", "5b i2v", "cogvideox:write_5b_i2v", "cogvideox:pipeline_points", ((9, 32, 32), (17, 32, 32))),
     Tiny("cogvideox", "1.5-5b t2v", "cogvideox:write_15", "cogvideox:pipeline_points", COGVIDEOX),
     Tiny("cogvideox", "1.5-5b i2v", "cogvideox:write_15_i2v", "cogvideox:pipeline_points", COGVIDEOX),
+    Tiny("hunyuan_video_15", "t2v", "hunyuan_video_15:write_t2v", "hunyuan_video_15:pipeline_points", ((5, 32, 32), (9, 32, 48))),
+    Tiny("hunyuan_video_15", "i2v", "hunyuan_video_15:write_i2v", "hunyuan_video_15:pipeline_points"),
 ]

@@ -9,7 +9,7 @@ from ..errors import fail, nearest
 from .base import ModelFamily
 from .files import DiffusersFolder
 
-FAMILIES = {"wan": ".wan", "ltx_video": ".ltx_video", "cogvideox": ".cogvideox"}
+FAMILIES = {"wan": ".wan", "ltx_video": ".ltx_video", "cogvideox": ".cogvideox", "hunyuan_video_15": ".hunyuan_video_15"}
 
 
 def family_class(name: str) -> type[ModelFamily]:
