@@ -14,7 +14,7 @@ from trainer.data.pruning import prune
 from trainer.errors import Interrupted, UserError
 from trainer.events import Silent, read_events
 from trainer.importers import import_config
-from trainer.job import TrainingJob
+from trainer.job import ModelSettings, TrainingJob
 from trainer.models import open_model
 from trainer.run import Places, run
 from trainer.runfolder import RunFolder, find_run
@@ -154,8 +154,8 @@ def test_a_run_remembers_the_hashes_of_all_files_it_read(model, clips, tmp_path,
 def test_a_hub_model_is_found_under_its_own_name_in_the_model_folders(model, tmp_path):
     (tmp_path / "models").mkdir()
     shutil.copytree(model, tmp_path / "models/Wan-Small-Diffusers")
-    found = find_model("Someone/Wan-Small-Diffusers", [tmp_path / "models"], None)
-    assert found == tmp_path / "models/Wan-Small-Diffusers"
+    found = find_model(ModelSettings(source="Someone/Wan-Small-Diffusers"), [tmp_path / "models"], None)
+    assert found.source == str(tmp_path / "models/Wan-Small-Diffusers")
 
 
 def test_stop_keeps_a_usable_lora(model, clips, tmp_path):

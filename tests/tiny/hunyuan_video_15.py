@@ -2,6 +2,7 @@
 
 import json
 import re
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def _write_qwen(folder: Path) -> None:
     from diffusers import HunyuanVideo15Pipeline
     from transformers import PreTrainedTokenizerFast, Qwen2_5_VLTextConfig, Qwen2_5_VLTextModel
 
-    message = HunyuanVideo15Pipeline._get_mllm_prompt_embeds.__defaults__[2]
+    message = signature(HunyuanVideo15Pipeline._get_mllm_prompt_embeds).parameters["system_message"].default
     start = f"<|im_start|>system\n{message}<|im_end|>\n<|im_start|>user\n"
     pieces = [piece for piece in dict.fromkeys(PIECE.findall(start)) if len(piece) > 1]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

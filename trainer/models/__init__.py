@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import fail, nearest
+from .assembly import open_single_files
 from .base import ModelFamily
-from .files import DiffusersFolder
+from .files import DiffusersFolder, ModelFiles
 
-FAMILIES = {"wan": ".wan", "ltx_video": ".ltx_video", "cogvideox": ".cogvideox", "hunyuan_video_15": ".hunyuan_video_15"}
+if TYPE_CHECKING:
+    from ..job import ModelSettings
+
+FAMILIES = {name: f".{name}" for name in ("wan", "hunyuan_video", "framepack", "ltx_video", "cogvideox", "hunyuan_video_15")}
 
 
 def family_class(name: str) -> type[ModelFamily]:
@@ -19,8 +24,22 @@ def family_class(name: str) -> type[ModelFamily]:
     return import_module(FAMILIES[name], __package__).Family
 
 
-def open_model(folder: Path, family: str = "") -> ModelFamily:
-    """The family object of a diffusers folder, its files checked; raises UserError if none recognises it."""
+def open_model(model: Path | ModelSettings, family: str = "", keep_quantized: bool = True) -> ModelFamily:
+    """The family object of a diffusers folder or of single files, its files checked by their headers alone.
+
+    Settings name an existing folder, as `source.find_model` gives them. Raises UserError if no family recognises the
+    model or its files cannot be used. `keep_quantized` leaves the linear layers of single files as they are stored.
+    """
+    if isinstance(model, Path):
+        return _checked(*_in_folder(model, family))
+    if not model.transformer.strip():
+        return _checked(*_in_folder(Path(model.source), family or model.family), model.sampling_order)
+    layouts = {name: layout for name in FAMILIES if (layout := family_class(name).layout)}
+    name, files = open_single_files(model, layouts, keep_quantized)
+    return _checked(family_class(name), files, model.sampling_order)
+
+
+def _in_folder(folder: Path, family: str) -> tuple[type[ModelFamily], DiffusersFolder]:
     if not folder.is_dir():
         raise fail("model.source", f"'{folder}' is not a folder.", "Give a diffusers model folder or a hub id (owner/name).")
     if not (folder / "model_index.json").is_file():
@@ -29,7 +48,12 @@ def open_model(folder: Path, family: str = "") -> ModelFamily:
     files = DiffusersFolder(folder)
     for candidate in candidates:
         if candidate.recognises(files):
-            model = candidate(files)
-            model.check_files()
-            return model
+            return candidate, files
     raise fail("model.source", f"'{folder}' is not a model of a known family.", f"Families: {', '.join(FAMILIES)}.")
+
+
+def _checked(kind: type[ModelFamily], files: ModelFiles, order: str = "auto") -> ModelFamily:
+    model = kind(files)
+    model.check_files()
+    model.choose_order(order)
+    return model

@@ -1,4 +1,4 @@
-"""HunyuanVideo-1.5 as a ModelFamily. Inputs, latents and text follow diffusers' HunyuanVideo15Pipeline and HunyuanVideo15ImageToVideoPipeline."""
+"""HunyuanVideo-1.5 as a ModelFamily. Formulas follow diffusers' HunyuanVideo15Pipeline and HunyuanVideo15ImageToVideoPipeline."""
 
 from __future__ import annotations
 
