@@ -13,6 +13,7 @@ from tests.data.footage import scene
 from tests.tiny.hunyuan_video_15 import GLYPHS, SEEN, TEXT, tiny_pipeline, write_tiny
 from trainer.adapters.export import Exporter
 from trainer.adapters.lora import Lora
+from trainer.compute import Compute
 from trainer.errors import UserError
 from trainer.job import AdapterSettings, ComputeSettings, TrainingJob
 from trainer.models import open_model
@@ -82,6 +83,26 @@ def test_examples_of_a_batch_are_as_alone(folders):
             return family.predict(transformer, family.model_inputs({"latents": latents[chosen]}, text, noise[chosen], sigma[chosen]))
 
     assert torch.allclose(velocity(0, 1), torch.cat([velocity(0), velocity(1)]), rtol=1e-4, atol=1e-5)
+
+
+def test_half_precision(folders):
+    """In the run's autocast on a CPU, with words in quotes and a picture: near to float32, with finite gradients."""
+    family, found = open_model(folders["i2v"]), []
+    generator = torch.Generator().manual_seed(0)
+    text = family.text_inputs([{"text": torch.randn(9, TEXT, generator=generator), "glyphs": torch.randn(5, GLYPHS, generator=generator)}])
+    shapes = {"latents": (32, 2, 2, 2), "first_frame": (32, 1, 2, 2), "seen": (4, SEEN)}
+    batch = {name: torch.randn(1, *shape, generator=generator) for name, shape in shapes.items()}
+    for dtype in ("fp32", "bf16"):
+        compute = Compute(ComputeSettings.model_validate({"device": "cpu", "dtype": dtype}))
+        transformer = family.load_transformer(compute.dtype)
+        lora = Lora.attach(transformer, family.spec, AdapterSettings(), seed=0)
+        for number, parameter in enumerate(lora.parameters()):
+            parameter.data.normal_(0, 0.1, generator=torch.Generator().manual_seed(number))
+        with compute.autocast():
+            found.append(family.predict(transformer, family.model_inputs(batch, text, batch["latents"].flip(2), torch.tensor([0.6]))))
+        found[-1].float().square().mean().backward()
+        assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in lora.parameters())
+    assert 0 < (found[1].float() - found[0]).norm() / found[0].norm() < 0.05
 
 
 class Described:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import Problem, UserError
-from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
+from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, ModelInputs, TextEncoder
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from . import keys
@@ -191,6 +192,12 @@ class HunyuanVideo15(ModelFamily):
         if self.spec.conditions:
             first[:, :, :1], mask[:, :, :1], seen = self.normalize(given["first_frame"]), 1, given["seen"]
         return {"hidden_states": torch.cat([x, first, mask], dim=1), "timestep": sigma * 1000, "image_embeds": seen, **text}
+
+    def predict(self, transformer: nn.Module, inputs: ModelInputs) -> Tensor:
+        """Velocity predicted; what the transformer norms first is given in its norms' precision, as CPU autocast leaves norms alone."""
+        dtype = cast("Any", transformer).image_embedder.norm_in.weight.dtype
+        normed = {name: inputs.kwargs[name].to(dtype) for name in ("encoder_hidden_states_2", "image_embeds")}
+        return super().predict(transformer, replace(inputs, kwargs=inputs.kwargs | normed))
 
     # LoRA
 
