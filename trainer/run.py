@@ -99,7 +99,7 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
     check_against_model(job, family, fresh=not (places.runs / job.output.name).exists())
     if family.spec.step_distilled:
         log.notice(
-            "This model was distilled to sample in a few steps, and training wears that off. "
+            "This model was distilled to sample in a few steps or without guidance, and training wears that off. "
             "Train on the model that it was made from: the LoRA works on both.", "model.source",
         )  # fmt: skip
     if family.spec.frame_rule.most == 1:

@@ -59,6 +59,9 @@ FULL = {
         "framepack:write_framepack", {"has_image_proj": True, "image_proj_dim": 1152, "has_clean_x_embedder": True}, (37, 640, 640), _HUNYUAN,
         {"start": (16, 1, 80, 80), "image": (729, 1152)},
     ),
+    "HunyuanVideo-1.5": Full(
+        "hunyuan_video_15:write_t2v", {"task_type": "t2v"}, (49, 480, 832), {"text": (200, 3584), "glyphs": (0, 1472)}
+    ),
 }  # fmt: skip
 
 

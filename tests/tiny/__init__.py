@@ -70,4 +70,6 @@ ALL = [
     Tiny("hidream", "i1", "hidream:write_with_two_experts", "hidream:pipeline_points", ((1, 64, 64), (1, 48, 64))),
     Tiny("framepack", "i2v backward", "framepack:write_framepack", "framepack:pipeline_points", ((37, 32, 32), (73, 32, 32))),
     Tiny("framepack", "i2v forward", "framepack:write_forward", "framepack:forward_points", ((37, 32, 32), (73, 32, 32))),
+    Tiny("hunyuan_video_15", "t2v", "hunyuan_video_15:write_t2v", "hunyuan_video_15:pipeline_points", ((5, 32, 32), (9, 32, 48))),
+    Tiny("hunyuan_video_15", "i2v", "hunyuan_video_15:write_i2v", "hunyuan_video_15:pipeline_points"),
 ]

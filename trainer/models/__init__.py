@@ -14,7 +14,10 @@ from .files import DiffusersFolder, ModelFiles
 if TYPE_CHECKING:
     from ..job import ModelSettings
 
-FAMILIES = {name: f".{name}" for name in ("wan", "hunyuan_video", "framepack", "ltx_video", "cogvideox", "mochi", "hidream")}
+FAMILIES = {
+    name: f".{name}"
+    for name in ("wan", "hunyuan_video", "framepack", "ltx_video", "cogvideox", "mochi", "hidream", "hunyuan_video_15")
+}
 
 
 def family_class(name: str) -> type[ModelFamily]:

@@ -85,7 +85,7 @@ class FamilySpec:
     only_size: tuple[int, int] | None = None  # height and width, px, of a model that takes no other
     latent_frames_multiple: int = 1  # what the model sees is padded in front to a multiple of it
     diffusers_copy: bool = False  # whether LoRA are also written in diffusers' names, as diffusers does not read ComfyUI's
-    step_distilled: bool = False  # whether the base was distilled to sample in a few steps, which training wears off
+    step_distilled: bool = False  # whether the base was distilled to sample in a few steps or without guidance, which training wears off
     folds_alpha: bool = False  # whether its LoRA files hold their scale in the weights, as a reader of theirs refuses alpha tensors
     section_frames: int = 0  # frames of a section, where long videos are made and trained in sections
     lora_user: str = ""  # what applies its LoRA files, where ComfyUI's core has no such model

@@ -79,7 +79,7 @@ class DiffusersFolder:
 
     def config(self, part: str) -> dict[str, Any]:
         """The first of the part's JSON files that describes it; the model's own is model_index.json."""
-        names = ("config.json", "scheduler_config.json", "tokenizer_config.json", "preprocessor_config.json")
+        names = ("config.json", "scheduler_config.json", "tokenizer_config.json", "preprocessor_config.json", "guider_config.json")
         files = [self.root / part / name for name in names] if part != "model_index" else [self.root / "model_index.json"]
         for file in files:
             if file.is_file():
