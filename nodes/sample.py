@@ -68,12 +68,12 @@ class SampleVideo(io.ComfyNode):
         from ..trainer.models import open_model
         from ..trainer.sampling import SampleRequest, VideoSampler
 
-        spec = open_model(model.folder).spec
+        spec = open_model(model.settings).spec
         own = dict(zip(("frames", "height", "width"), spec.default_bucket, strict=True))
         request = SampleRequest(**{**values, **{name: values.get(name) or size for name, size in own.items()}})
         listener = NodeListener()
         with running.computing(listener):
-            frames = VideoSampler(model.folder, running.compute_settings(), lora.files if lora else None, strength, listener)(request)
+            frames = VideoSampler(model.settings, running.compute_settings(), lora.files if lora else None, strength, listener)(request)
         components = Types.VideoComponents(images=frames.float() / 255, frame_rate=Fraction(spec.fps).limit_denominator(1001))
         return io.NodeOutput(InputImpl.VideoFromComponents(components))
 
@@ -104,5 +104,5 @@ class EncodePrompt(io.ComfyNode):
         from ..trainer.sampling import encode_prompt
 
         with running.computing(NodeListener()):
-            embedding = encode_prompt(model.folder, text, running.compute_settings())
+            embedding = encode_prompt(model.settings, text, running.compute_settings())
         return io.NodeOutput([[embedding, {}]])

@@ -38,7 +38,10 @@ PARTS = {
     "objective": ObjectiveSettings,
 }
 ONLY = {"captions": ("dropout", "prefix")}  # the other settings of captions are those of Caption Edit
-LATER = {"schedule": ("video_batch_size_multiplier",), "memory": ("vae_tiling", "vae_slicing")}  # widgets of saved graphs keep their order
+LATER = {
+    "schedule": ("video_batch_size_multiplier",),
+    "memory": ("vae_tiling", "vae_slicing", "keep_quantized"),
+}  # widgets of saved graphs keep their order
 FOLD = ("keep", "dropout", "gradient_checkpointing", "timesteps", "shift")
 
 

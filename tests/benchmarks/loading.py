@@ -76,11 +76,10 @@ def load(file: Path, form: str) -> None:
     from diffusers import WanTransformer3DModel
 
     from trainer.job import ModelSettings
-    from trainer.models import FAMILIES, family_class
+    from trainer.models import layouts
     from trainer.models.assembly import open_single_files
 
-    layouts = {name: layout for name in FAMILIES if (layout := family_class(name).layout)}
-    files = open_single_files(ModelSettings(transformer=str(file)), layouts, keep_quantized="kept" in form)[1]
+    files = open_single_files(ModelSettings(transformer=str(file)), layouts(), keep_quantized="kept" in form)[1]
     watch, began = Watch(), time.perf_counter()
     model = files.load("transformer", WanTransformer3DModel, torch.bfloat16)
     seconds, peak = time.perf_counter() - began, watch.stop()
