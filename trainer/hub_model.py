@@ -40,7 +40,8 @@ class ModelDownload:
             raise
         except (HfHubHTTPError, OSError, ValueError) as error:
             cure = "Check the name and the connection; running again goes on where it stopped."
-            raise fail(self._where, f"'{self._name}' could not be downloaded: {error}.", cure) from None
+            reason = str(error).partition("\n")[0]
+            raise fail(self._where, f"'{self._name}' could not be downloaded: {reason}.", cure) from None
 
     def _run(self) -> None:
         from huggingface_hub import HfApi
@@ -82,7 +83,7 @@ class ModelDownload:
             raise fail(self._where, found, "Free space there, or download the model elsewhere and give its folder.")
         if self._log:
             whole = sum(wanted.values())
-            rest = "" if left == whole else f", {left / GB:.1f} GB of them still to come"
+            rest = f", {left / GB:.1f} GB of them still to come" if whole - left > wanted[INDEX] else ""
             self._log.emit(Phase("load", f"Downloading '{self._name}': {whole / GB:.1f} GB in {len(wanted)} files{rest}"))
 
     def _fetch(self, revision: str, file: str, size: int, folder: Path, add: Any) -> None:
