@@ -21,10 +21,10 @@ SLOTS = {  # input -> ComfyUI's folders, whether it is folded away, what it says
     "transformer": (MODELS, False, "Its family and variant are recognised from what is in it."),
     "transformer_low": (MODELS, False, "Models in one file have none."),
     "vae": (("vae",), False, ""),
-    "text_encoder_1": (("text_encoders",), False, "Text encoders may be chosen in any order."),
-    "text_encoder_2": (("text_encoders",), False, "Models with one text encoder have none."),
-    "text_encoder_3": (("text_encoders",), True, "Models with up to two text encoders have none."),
-    "text_encoder_4": (("text_encoders",), True, "Models with up to three text encoders have none."),
+    "text_encoder_1": (("text_encoders",), False, "A text encoder's file."),
+    "text_encoder_2": (("text_encoders",), False, "A second text encoder's file, for models that have one; their order does not matter."),
+    "text_encoder_3": (("text_encoders",), True, "A third text encoder's file, for models that have one."),
+    "text_encoder_4": (("text_encoders",), True, "A fourth text encoder's file, for models that have one."),
     "image_encoder": (("clip_vision",), False, "Other models have none."),
 }
 TEXTS = [name for name in SLOTS if name.startswith("text_encoder")]
@@ -72,12 +72,12 @@ class LoadModelFiles(io.ComfyNode):
 
 
 def _combo(name: str, folders: tuple[str, ...], folded: bool, more: str) -> io.Input:
-    field = ModelSettings.model_fields["text_encoders" if name in TEXTS else name]
-    label = f"Text encoder {name[-1]}" if name in TEXTS else str(field.title)
+    field = ModelSettings.model_fields.get(name)
+    label, text = (str(field.title), f"{field.description} {more}".strip()) if field else (f"Text encoder {name[-1]}", more)
     found, needed = models.file_names(*folders), name == "transformer"
     return io.Combo.Input(
         name, found or [""] if needed else [NONE, *found], display_name=label, optional=not needed, advanced=folded or None,
-        default=(found or [""])[0] if needed else NONE, tooltip=f"{field.description} {more}".strip(),
+        default=(found or [""])[0] if needed else NONE, tooltip=text,
     )  # fmt: skip
 
 
