@@ -11,6 +11,7 @@ from ..trainer.errors import fail
 from ..trainer.events import EventLog
 from ..trainer.job import ModelSettings
 from ..trainer.packages import require
+from . import schema
 from .host import folders, models, running
 from .host.listener import NodeListener
 from .sockets import ModelReference, ModelSocket
@@ -79,7 +80,11 @@ class LoadModel(io.ComfyNode):
                     "source", found or [""], display_name="Model", default=found[0] if found else "",
                     tooltip="Diffusers folders found in ComfyUI's models/diffusers. Used when Folder or hub id is empty.",
                 ),
-                io.String.Input("path", display_name="Folder or hub id", default="", tooltip=f"{about} Empty uses the list above."),
+                io.String.Input(
+                    "path", display_name="Folder or hub id", default="",
+                    tooltip=f"{about} What is written here is used instead of the list above.",
+                ),
+                *schema.inputs(ModelSettings, only=("expert", "sampling_order")),
             ],
             outputs=[ModelSocket.Output("video_model", "video model", tooltip="The model, for Train Video Model and Sample Video.")],
         )  # fmt: skip
@@ -92,16 +97,17 @@ class LoadModel(io.ComfyNode):
         return (folders.downloads_allowed() and "/" in path) or verdict(_found, source, path)
 
     @classmethod
-    def fingerprint_inputs(cls, source: str = "", path: str = "") -> Any:
+    def fingerprint_inputs(cls, source: str = "", path: str = "", **_: Any) -> Any:
         """Changes with the model's files."""
         return _folder_state(_found(source, path))
 
     @classmethod
-    def execute(cls, source: str, path: str) -> io.NodeOutput:
+    def execute(cls, source: str, path: str, **values: Any) -> io.NodeOutput:
         """Finds the folder and checks that it holds a model of a known family."""
         require()
         with running.cancelling():
-            return io.NodeOutput(ModelReference(_checked(_found(source, path, EventLog(NodeListener())))))
+            found = _checked(_found(source, path, EventLog(NodeListener())))
+        return io.NodeOutput(ModelReference(schema.build(ModelSettings, {**values, "source": found.source})))
 
 
 def _found(source: str, path: str, log: EventLog | None = None) -> Path:
@@ -110,7 +116,8 @@ def _found(source: str, path: str, log: EventLog | None = None) -> Path:
 
     wanted = path.strip().strip("\"'") or source
     if not wanted:
-        raise fail("model", "no model is chosen.", "Put a diffusers folder into models/diffusers, or write a folder or a hub id.")
+        cure = "Choose one of the list, or write a folder or a hub id. The list has the folders in models/diffusers; R refreshes it."
+        raise fail("model", "no model is chosen.", cure)
     places = folders.places()
     return find_folder(wanted, places.models, places.downloads if log else None, log)
 

@@ -10,6 +10,7 @@ from comfy_api.latest import io
 from ..trainer.errors import fail
 from ..trainer.job import ModelSettings
 from ..trainer.packages import require
+from . import schema
 from .host import models
 from .model import CATEGORY
 from .sockets import ModelReference, ModelSocket
@@ -27,6 +28,7 @@ SLOTS = {  # input -> ComfyUI's folders, whether it is folded away, what it says
     "text_encoder_4": (("text_encoders",), True, "A fourth text encoder's file, for models that have one."),
     "image_encoder": (("clip_vision",), False, "Other models have none."),
 }
+CHOICES = ("expert", "sampling_order")  # settings that are not files
 TEXTS = [name for name in SLOTS if name.startswith("text_encoder")]
 
 
@@ -49,6 +51,7 @@ class LoadModelFiles(io.ComfyNode):
                     "variant", [AUTOMATIC, *_variants()], display_name=about.title, default=AUTOMATIC, optional=True, advanced=True,
                     tooltip=about.description,
                 ),
+                *schema.inputs(ModelSettings, only=CHOICES),
             ],
             outputs=[ModelSocket.Output("video_model", "video model", tooltip="The model, for Train Video Model and Sample Video.")],
         )  # fmt: skip
@@ -104,6 +107,7 @@ def _settings(chosen: dict[str, str]) -> ModelSettings:
     return ModelSettings(
         text_encoders=[file for name in TEXTS if (file := path(name))], variant="" if variant == AUTOMATIC else variant,
         tokenizers=str(models.comfy_folder()), **{name: path(name) for name in SLOTS if name not in TEXTS},
+        **{name: chosen[name] for name in CHOICES if name in chosen},
     )  # fmt: skip
 
 

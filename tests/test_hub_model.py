@@ -88,7 +88,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     endpoint = f"http://127.0.0.1:{served.server_address[1]}"
     monkeypatch.setattr(constants, "ENDPOINT", endpoint)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}")
-    monkeypatch.setattr(hub, "_local", lambda name, patterns, folder, kind: folder / name if (folder / name).is_dir() else None)
+    monkeypatch.setattr(hub, "_local", lambda name, patterns, folder, where, kind: folder / name if (folder / name).is_dir() else None)
     monkeypatch.setattr(hub_model, "PIECE", 1_000_000)
     threading.Thread(target=served.serve_forever, daemon=True).start()
     yield served
@@ -161,5 +161,5 @@ def test_what_is_refused(server: Hub, tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_downloads_are_off_unless_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "_local", lambda *_: None)
-    with pytest.raises(UserError, match=r"is not on this machine and downloads are off\. Download it into models/diffusers"):
+    with pytest.raises(UserError, match=r"is not on this machine and downloads are off\. Download it, give the path of its folder"):
         hub.model(NAME, None, "model.source")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from .errors import fail
+from .files import kind_of
 from .hub_model import ModelDownload
 
 if TYPE_CHECKING:
@@ -18,16 +19,17 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 MODEL_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]  # weights only as safetensors; no code
 
 
-def model(name: str, folder: Path | None, where: str, log: EventLog | None = None) -> Path:
+def model(name: str, folder: Path | None, where: str, log: EventLog | None = None, looked: Sequence[Path] = ()) -> Path:
     """The folder of a hub model, downloaded into `folder` unless that is None, which forbids it.
 
     Only the parts that its model_index.json names are taken. Raises UserError, of the setting `where`, if it is not on
-    this machine and cannot or must not be downloaded, Interrupted on a cancel; running again goes on where it stopped.
+    this machine and cannot or must not be downloaded; it names the folders that were `looked` into before. Raises
+    Interrupted on a cancel; running again goes on where it stopped.
     """
-    found = _local(name, MODEL_FILES, folder, "model")
+    found = _local(name, MODEL_FILES, folder, where, "model")
     if found is not None:
         return found
-    target = _target(name, folder, True, where, "model")
+    target = _target(name, folder, True, where, looked)
     ModelDownload(name, target, where, log).run()
     return target
 
@@ -40,10 +42,10 @@ def snapshot(name: str, patterns: Sequence[str], folder: Path | None, allowed: b
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError
 
-    found = _local(name, patterns, folder, "dataset")
+    found = _local(name, patterns, folder, where, "dataset")
     if found is not None:
         return found
-    target = _target(name, folder, allowed, where, "dataset")
+    target = _target(name, folder, allowed, where)
     unfinished = target.with_name(f".{target.name}.part")
     try:
         snapshot_download(name, repo_type="dataset", allow_patterns=list(patterns), local_dir=unfinished)
@@ -54,27 +56,31 @@ def snapshot(name: str, patterns: Sequence[str], folder: Path | None, allowed: b
     return target
 
 
-def _local(name: str, patterns: Sequence[str], folder: Path | None, kind: Literal["model", "dataset"]) -> Path | None:
+def _local(name: str, patterns: Sequence[str], folder: Path | None, where: str, kind: Literal["model", "dataset"]) -> Path | None:
     """A copy in our folder, or in the cache that all programs of this machine share."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     target = folder / name if folder else None
-    if target is not None and target.is_dir():
+    if target is not None and kind_of(target) == "folder":
         return target
     try:
         return Path(snapshot_download(name, repo_type=kind, allow_patterns=list(patterns), local_files_only=True))
     except (LocalEntryNotFoundError, FileNotFoundError):
         return None
+    except HFValidationError as error:
+        raise fail(where, f"'{name[:200]}' is no hub id: {str(error).partition(': ')[0]}.", "Give the id as the hub shows it.") from None
 
 
-def _target(name: str, folder: Path | None, allowed: bool, where: str, kind: str) -> Path:
+def _target(name: str, folder: Path | None, allowed: bool, where: str, looked: Sequence[Path] = ()) -> Path:
     """Where to download to; raises UserError if that is not allowed."""
     if folder is None or not allowed:
+        places = f" (looked in: {', '.join(map(str, looked))}, and the Hugging Face cache)" if looked else ""
+        others = "Download it into one of these folders or one that --models names on the command line" if looked else "Download it"
         raise fail(
             where,
-            f"'{name}' is not on this machine and downloads are off.",
-            f"Download it {'into models/diffusers' if kind == 'model' else 'and give its folder'}, or allow downloads: "
-            "--allow-downloads on the command line, or start ComfyUI with VIDEO_TRAINER_ALLOW_DOWNLOADS=1.",
+            f"'{name}' is not on this machine{places} and downloads are off.",
+            f"{others}, give the path of its folder, or allow downloads: --allow-downloads on the command line, or start ComfyUI with "
+            "VIDEO_TRAINER_ALLOW_DOWNLOADS=1.",
         )
     return folder / name

@@ -13,7 +13,7 @@ from .caption_settings import CaptionEdit, CaptionSettings
 from .dataset_settings import DatasetSettings, WindowSettings
 from .errors import UserError, fail, from_validation
 from .job_versions import JOB_VERSION, upgraded
-from .settings import Settings, setting
+from .settings import Settings, Text, setting
 from .size_settings import Bucket
 from .source_settings import SOURCES, ParquetFolder, Source, VideoFolder
 
@@ -42,6 +42,10 @@ class ModelSettings(Settings):
     expert: Literal["all", "high", "low"] = setting(
         "all", "Experts", "Of models with two experts, the one for high noise levels, the one for low ones, or all in turns. "
         "Other models have one.", advanced=True,
+    )  # fmt: skip
+    sampling_order: Literal["auto", "backward", "forward"] = setting(
+        "auto", "Order of sections", "Of models that make long videos section by section, the order that they were trained for: backward "
+        "from the end of the video, or forward. auto goes by the model's name. Other models make a video at once.", advanced=True,
     )  # fmt: skip
 
     @property
@@ -93,9 +97,18 @@ class ObjectiveSettings(Settings):
         0.0, "Training guidance", "What guidance-distilled models are fed as guidance in training; 0 uses the family's value, others "
         "have no such input.", ge=0, le=30, step=0.5, advanced=True,
     )  # fmt: skip
+    history_noise: float = setting(
+        0.0, "History noise", "Of models that make long videos section by section: up to this share of noise is mixed into the sections "
+        "that were made before, drawn for each example. Clips are cleaner than what a model makes, and long videos drift if it has only "
+        "seen those. 0: none.", ge=0, le=1, step=0.05, advanced=True,
+    )  # fmt: skip
     first_frame_probability: float = setting(
         0.5, "First frame probability", "Share of examples that begin with their own first frame, for models that can start from a "
         "picture or from none; the others learn text to video.", ge=0, le=1, step=0.05, advanced=True,
+    )  # fmt: skip
+    snr_gamma: float = setting(
+        0.0, "Min-SNR gamma", "Weighs noise levels by min(signal-to-noise ratio, gamma), which takes weight from the highest; 5 is "
+        "usual, 0 uses the model's own weights.", ge=0, le=100, step=0.5, advanced=True,
     )  # fmt: skip
     logit_mean: float = setting(0.0, "Logit mean", "Mean of the logit-normal distribution.", ge=-5, le=5, step=0.1, advanced=True)
     logit_std: float = setting(1.0, "Logit deviation", "Deviation of the logit-normal distribution.", gt=0, le=5, step=0.1, advanced=True)
@@ -170,8 +183,8 @@ class MemorySettings(Settings):
 class SamplePrompt(Settings):
     """One sample video to draw while training."""
 
-    prompt: str = setting("", "Prompt", "What to show.")
-    negative: str = setting("", "Negative", "What to avoid.")
+    prompt: Text = setting("", "Prompt", "What to show.")
+    negative: Text = setting("", "Negative", "What to avoid.")
     size: Bucket | None = setting(None, "Size", "Frames x height x width; empty uses the first bucket.")
     seed: int = setting(0, "Seed", "Seed of the starting noise.", ge=0, le=2**53 - 1)
     image: str = setting("", "First frame", "Image file to start from, for families that take one.")

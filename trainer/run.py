@@ -64,6 +64,7 @@ class RunResult:
     steps: int
     losses: list[float]
     samples: list[Path]
+    lora_user: str = ""  # what applies the LoRA, where ComfyUI's core has no such model
 
     @property
     def lora(self) -> Path:
@@ -128,6 +129,7 @@ def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: Trainin
     from .experts import trained_experts
     from .objectives.flow_matching import FlowMatching
     from .samples import Samples
+    from .sampling import seen_picture
     from .training import Training
 
     family, compute, steps = components.family, components.compute, job.schedule.steps
@@ -139,8 +141,9 @@ def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: Trainin
     else:
         folder.write_job(job)
         requests = sample_requests(job, family, dataset)
-        for text in {text for request in requests for text in (request.prompt, request.negative)}:
-            dataset.add_text(text)
+        for request in requests:
+            dataset.add_text(request.prompt, seen_picture(request, family.spec))
+            dataset.add_text(request.negative)
         components.drop_text_encoder()
         components.park_vae()
         sampler = Sampler.scheduled(dataset, job.schedule)
@@ -299,4 +302,4 @@ def _result(job: TrainingJob, folder: RunFolder, family: ModelFamily, loras: dic
             losses.append(float(str(event["loss"])))
         elif event["type"] == "sample":
             samples[event["slot"]] = folder.path / str(event["file"])
-    return RunResult(folder.id, folder.path, Path(family.files.name), loras, steps, losses, list(samples.values()))
+    return RunResult(folder.id, folder.path, Path(family.files.name), loras, steps, losses, list(samples.values()), family.spec.lora_user)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor, nn
 
+    from .data.pictures import Picture
     from .job import ComputeSettings, ModelSettings
     from .models.base import FamilySpec, ModelFamily
 
@@ -41,7 +42,7 @@ class SampleRequest:
     guidance: float = 0.0
     shift: float = 0.0
     seed: int = 0
-    first_frame: str = ""  # picture files to start from and to end at; of a video its first and its last frame
+    first_frame: str = ""  # picture files to start from and to end at, or clips, whose first and last frame is taken
     last_frame: str = ""
 
     @property
@@ -64,10 +65,10 @@ class SampleRequest:
                 f"{self.frames} is not possible, this model takes {spec.frame_rule}.",
                 f"Use {spec.frame_rule.floor(self.frames)}.",
             )
-        for name, value in (("height", self.height), ("width", self.width)):
-            if value % spec.size_multiple:
-                nearest = max(round(value / spec.size_multiple), 1) * spec.size_multiple
-                raise fail(name, f"{value} is not a multiple of {spec.size_multiple}.", f"Use {nearest}.")
+        nearest = spec.size_near(self.height, self.width)
+        for name, value, side in zip(("height", "width"), (self.height, self.width), nearest, strict=True):
+            if value != side:
+                raise fail(name, f"{value} is not possible, this model takes {spec.size_rule}.", f"Use {side}.")
         return self
 
 
@@ -175,16 +176,33 @@ def _given(components: Components, request: SampleRequest) -> dict[str, Tensor]:
     return {name: tensor[None].to(device) for name, tensor in encoded.items()}
 
 
-class Countdown:
-    """The `check` of drawing requests one after the other: hears a cancel and reports progress, decoding as one step."""
+def seen_picture(request: SampleRequest, spec: FamilySpec) -> Picture | None:
+    """The first frame that a request's prompt is encoded with, for models whose texts see it; raises UserError if it cannot be read."""
+    from .data.pictures import Picture, first_picture, pixel_digest
 
-    def __init__(self, log: EventLog, requests: Sequence[SampleRequest]) -> None:
-        self._total = sum(request.steps + 1 for request in requests)
+    if not spec.text_sees_image:
+        return None
+    frame = first_picture(Path(request.first_frame), request.height, request.width, "first_frame")
+    return Picture(pixel_digest(frame).hex(), lambda: frame)
+
+
+class Countdown:
+    """The `check` of drawing requests one after the other: hears a cancel and reports progress, decoding as one step.
+
+    `finish` is called when all are drawn.
+    """
+
+    def __init__(self, log: EventLog, spec: FamilySpec, requests: Sequence[SampleRequest]) -> None:
+        self._total = sum(request.steps * spec.sections(request.frames) + 1 for request in requests)
         self._report, self._done = log.progress(self._total, "sampling steps"), 0
 
     def __call__(self) -> None:
         self._report(self._done)
         self._done += 1
+
+    def finish(self) -> None:
+        """Reports the last request as decoded."""
+        self._report(self._total)
 
 
 class VideoSampler:
@@ -202,13 +220,16 @@ class VideoSampler:
         for weights, where in self._weights.values():
             require_modules(weights, self.family.layer_shapes, where)
         self.loras: list[Lora] = []
-        self._texts: dict[str, dict[str, Tensor]] = {}
+        self._texts: dict[tuple[str, Picture | None], dict[str, Tensor]] = {}
 
-    def text(self, prompt: str) -> dict[str, Tensor]:
-        """The prompt's embeddings, kept for further requests."""
-        if prompt not in self._texts:
-            self._texts[prompt] = self.family.encode_text(self.components.text_encoder(), prompt)
-        return self._texts[prompt]
+    def text(self, prompt: str, picture: Picture | None = None) -> dict[str, Tensor]:
+        """The prompt's embeddings with the picture it is encoded with, kept for further requests."""
+        import torch
+
+        if (prompt, picture) not in self._texts:
+            image = torch.from_numpy(picture.pixels()) if picture else None
+            self._texts[prompt, picture] = self.family.encode_text(self.components.text_encoder(), prompt, image)
+        return self._texts[prompt, picture]
 
     def attach(self) -> None:
         """Puts the LoRA on the transformer, once: after the texts are encoded, as both models may not fit together."""
@@ -223,13 +244,16 @@ class VideoSampler:
     def __call__(self, request: SampleRequest) -> Tensor:
         """Draws a request: [F, H, W, 3] uint8; raises UserError for a size the model cannot draw, Interrupted on cancel."""
         request = request.checked(self.family.spec)
-        text, negative = self.text(request.prompt), self.text(request.negative)
+        text, negative = self.text(request.prompt, seen_picture(request, self.family.spec)), self.text(request.negative)
         self.components.park_text_encoder()
         self.attach()
+        countdown = Countdown(self.log, self.family.spec, [request])
         try:
-            return draw(self.components, request, text, negative, Countdown(self.log, [request]))
+            video = draw(self.components, request, text, negative, countdown)
         finally:
             self.components.park_vae()
+        countdown.finish()
+        return video
 
 
 def encode_prompt(model: Path | ModelSettings, text: str, settings: ComputeSettings) -> Tensor:

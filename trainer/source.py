@@ -47,5 +47,6 @@ def find_folder(source: str, model_folders: Sequence[Path], downloads: Path | No
             return candidate  # open_model says what is wrong inside
     if not HUB_ID.fullmatch(name.replace("\\", "/")):
         looked = ", ".join(str(folder) for folder in model_folders) or "no model folders are known"
-        raise fail("model.source", f"'{name}' was not found (looked in: {looked}).", "Give the full path of a diffusers folder.")
-    return model(name.replace("\\", "/"), downloads, "model.source", log)
+        cure = "Give the full path of a diffusers folder, or on the command line name the folder that it lies in with --models."
+        raise fail("model.source", f"'{name}' was not found (looked in: {looked}).", cure)
+    return model(name.replace("\\", "/"), downloads, "model.source", log, model_folders)

@@ -16,6 +16,7 @@ import pytest
 
 from tests.importers.examples import RUNS
 from trainer.importers import Imported, Line, import_config, table
+from trainer.importers.families import find_family
 from trainer.job import CaptionEdit, TrainingJob
 from trainer.models import FAMILIES
 from trainer.source_settings import CaptionJson, HubDataset, MetadataTable, ParquetFolder, VideoFolder, VideoList
@@ -128,6 +129,29 @@ def test_without_windows_frames_are_rounded_too(tmp_path: Path) -> None:
     assert result.job["model"] == {"family": "wan"} and "windows" not in result.job["dataset"]
 
 
+def test_diffusion_pipes_noise_levels_choose_an_expert(tmp_path: Path) -> None:
+    """It trains Wan 2.2's experts one at a time, by the noise levels of each."""
+    for number, (levels, model, kind) in enumerate((
+        ("min_t = 0\nmax_t = 0.875", {"family": "wan", "expert": "low"}, "mapped"),
+        ("min_t = 0.9\nmax_t = 1", {"family": "wan", "expert": "high"}, "mapped"),
+        ("min_t = 0.3\nmax_t = 1", {"family": "wan"}, "unsupported"),
+    )):  # fmt: skip
+        file = tmp_path / f"{number}.toml"
+        file.write_text(f"[model]\ntype = 'wan'\nfirst_frame_conditioning_p = 0.25\n{levels}\n", encoding="utf-8")
+        result = import_config([file])
+        assert result.job["model"] == model and TrainingJob.parse(result.job).objective.first_frame_probability == 0.25
+        assert kinds(result, "model.max_t" if number == 0 else "model.min_t") == {kind}
+
+
+@pytest.mark.parametrize(
+    ("name", "trained"),
+    [("WAN_2_2", True), ("wan-i2v", True), ("Wan2.2-TI2V-5B", True), ("Wan2.2-Fun-A14B-Control", False), ("Wan2.1-VACE-14B", False)],
+)
+def test_families_that_can_be_trained(name: str, trained: bool) -> None:
+    family = find_family(name)
+    assert family is not None and bool(family.trained) is trained
+
+
 def test_musubi_datasets_share_the_buckets(imported: Import, tmp_path: Path) -> None:
     result = imported("musubi")
     job = TrainingJob.parse(result.job)
@@ -161,8 +185,9 @@ def test_finetrainers_script(imported: Import, tmp_path: Path) -> None:
     assert [line(result, name).target for name in ("data_root", "video_column", "caption_column")] == [
         f"dataset.sources.0.{name}" for name in ("folder", "videos", "captions")
     ]
-    assert kinds(result, "model_name", "revision", "enable_tiling") == {"unsupported"}
-    assert kinds(result, "launcher.gpu_ids", "environment.WANDB_MODE", "enable_slicing", "epsilon") == {"ignored"}
+    assert kinds(result, "model_name", "revision") == {"unsupported"}
+    assert kinds(result, "launcher.gpu_ids", "environment.WANDB_MODE", "epsilon") == {"ignored"}
+    assert kinds(result, "enable_tiling", "enable_slicing") == {"mapped"} and job.memory.vae_tiling and job.memory.vae_slicing
 
 
 def test_finetrainers_command_line(imported: Import, tmp_path: Path) -> None:
@@ -381,3 +406,33 @@ def test_onetrainer_temporal_augmentation(tmp_path: Path, given: object, expecte
     result = import_config([tmp_path / "a.json"])
     assert line(result, "video_config.temporal_augmentation").value == expected
     assert result.job.get("dataset", {}).get("temporal_augmentation", "off") == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "setting"),
+    [
+        ("a.sh", "python train.py --model_name wan --training_type lora --dataloader_num_workers 6", "dataloader_num_workers"),
+        (
+            "a.sh",
+            "python -m fastvideo.training.pipeline --num_latent_t 20 --dataloader_num_workers 6",
+            "dataloader_num_workers",
+        ),
+        ("a.toml", "micro_batch_size_per_gpu = 1\nmap_num_proc = 6\n[model]\ntype = 'wan'\n", "map_num_proc"),
+        ("a.json", '{"model_type": "WAN_2_1", "dataloader_threads": 6}', "dataloader_threads"),
+    ],
+)
+def test_other_trainers_loaders_are_decoding_threads(tmp_path: Path, name: str, text: str, setting: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    result = import_config([tmp_path / name])
+    assert line(result, setting).target == "dataset.dataloader_threads"
+    assert TrainingJob.parse(result.job).dataset.dataloader_threads == 6
+
+
+@pytest.mark.parametrize(("mode", "position"), [("random", "random"), ("random_crop", "random"), ("center", "centre"), ("bicubic", "")])
+def test_finetrainers_reshape_mode_is_where_frames_are_cropped(tmp_path: Path, mode: str, position: str) -> None:
+    (tmp_path / "a.sh").write_text(f"python train.py --model_name wan --training_type lora --video_reshape_mode {mode}", encoding="utf-8")
+    (tmp_path / "a.json").write_text(json.dumps({"datasets": [{"data_root": "clips", "reshape_mode": mode}]}), encoding="utf-8")
+    for file, setting in (("a.sh", "video_reshape_mode"), ("a.json", "datasets.0.reshape_mode")):
+        result = import_config([tmp_path / file])
+        assert line(result, setting).kind == ("mapped" if position else "ignored")
+        assert TrainingJob.parse(result.job).dataset.crop_position == (position or "centre")

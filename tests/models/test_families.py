@@ -179,12 +179,16 @@ def test_velocity_equals_the_pipelines(world: World) -> None:
     pictures = {name: Image.fromarray(frame) for name, frame in frames.items()}
     points = world.tiny.pipeline_points(Path(family.files.name), prompt, size, pictures)
     assert len(points) >= 2 and len({point.sigma for point in points}) == len(points)
-    text = family.text_inputs([family.encode_text(family.load_text_encoder(torch.float32), prompt)])
+    tensors = {name: torch.from_numpy(frame) for name, frame in frames.items()}
+    seen = (tensors["first_frame"],) if family.spec.text_sees_image else ()
+    text = family.text_inputs([family.encode_text(family.load_text_encoder(torch.float32), prompt, *seen)])
     given = {}
     if family.spec.conditions:
         seer = family.load_image_encoder(torch.float32) if family.spec.image_encoder else None
-        tensors = {name: torch.from_numpy(frame) for name, frame in frames.items()}
-        given = {name: tensor[None] for name, tensor in family.encode_conditions(family.load_vae(), seer, tensors, size).items()}
+        given = family.encode_conditions(family.load_vae(), seer, tensors, size)
+    if points[0].clip is not None:
+        given = family.section({"latents": points[0].clip, **given}, points[0].section)
+    given = {name: tensor[None] for name, tensor in given.items()}
     if family.spec.guidance_input is not None:
         given["guidance"] = torch.tensor([family.spec.guidance])
     for point in points:

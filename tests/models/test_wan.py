@@ -1,7 +1,7 @@
 """Which Wan a folder holds, what is refused, and what the models that may start from a picture are fed."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,14 @@ from PIL import Image
 
 from tests.data.footage import scene
 from tests.tiny import wan
+from trainer.data.dataset import Item
+from trainer.data.sampler import Sampler
 from trainer.errors import UserError
 from trainer.experts import expert_for
-from trainer.job import ComputeSettings
+from trainer.job import Bucket, ComputeSettings, TrainingJob
 from trainer.models import family_class, open_model
 from trainer.models.base import ModelInputs
+from trainer.objectives.flow_matching import FlowMatching
 from trainer.objectives.noise_levels import sampling_sigmas
 from trainer.sampling import SampleRequest, VideoSampler, start_noise
 
@@ -33,7 +36,7 @@ class Described:
         return self.configs.get(part, {})
 
 
-def described(transformer: dict[str, Any], index: dict[str, Any] | None = None, shift: float = 3.0, z_dim: int = 16) -> Described:
+def described(transformer: dict[str, Any], index: dict[str, Any] | None = None, shift: float = 3.0, z_dim: int = 16) -> Any:
     size = {"num_layers": 40, "num_attention_heads": 40, "attention_head_dim": 128, "in_channels": 16}
     whole = {"_class_name": "WanTransformer3DModel", **size, **transformer}
     vae = {"z_dim": z_dim, **({"scale_factor_spatial": 16, "scale_factor_temporal": 4} if z_dim == 48 else PER_CHANNEL)}
@@ -77,6 +80,17 @@ def test_the_boundary_that_is_not_told_is_the_releases(tmp_path):
         folder = writer(tmp_path / writer.__name__)
         (folder / "model_index.json").write_text("{}", encoding="utf-8")
         assert open_model(folder).spec.experts[1].high == boundary
+
+
+def test_a_base_for_a_few_steps_is_told_by_its_pipeline_or_its_name():
+    plain = described({})
+    by_pipeline = described({}, {"_class_name": "WanDMDPipeline"})
+    named = [replace(plain, name=f"/models/{name}") for name in ("FastWan2.1-T2V-1.3B", "Wan2.1-T2V-14B-StepDistill", "wan-DMD-480p")]
+    for files in (by_pipeline, *named):
+        spec = family_class("wan")(files).spec
+        assert spec.step_distilled and spec.guidance == 1.0
+    for name in ("Wan2.1-T2V-14B-Diffusers", "slow_dance"):
+        assert not family_class("wan")(replace(plain, name=f"/turbo/{name}")).spec.step_distilled
 
 
 def changed(folder: Path, part: str, **values: Any) -> None:
@@ -181,3 +195,33 @@ def test_only_examples_that_begin_with_a_picture_keep_its_frame_clean(tmp_path):
     assert torch.equal(mixed[0, :, 1:], (0.75 * clean + 0.25 * noise)[0, :, 1:])
     assert inputs.kwargs["timestep"].tolist() == [[0.0] * 4 + [250.0] * 8, [750.0] * 12]
     assert inputs.loss_mask.flatten(1).tolist() == [[0, 1, 1], [1, 1, 1]]
+
+
+class Clips:
+    """Random encodings of clips of five frames and of pictures, as the cache holds them."""
+
+    windows = None
+
+    def __init__(self) -> None:
+        sizes = [Bucket(frames=frames, height=64, width=64) for frames in (5, 1)]
+        self.items = [Item(f"{n}", Path(f"{n}"), ("a caption",), sizes[n % 2], 1, 1, f"{n}") for n in range(80)]
+
+    def latents(self, item: Item, window: int = 0) -> dict[str, torch.Tensor]:
+        latents = torch.randn(48, (item.size.frames - 1) // 4 + 1, 4, 4)
+        return {"latents": latents, "first_frame": latents[:, :1]}
+
+    def text(self, caption: str) -> dict[str, torch.Tensor]:
+        return {"text": torch.zeros(3, 16)}
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.5, 1.0])
+def test_as_many_clips_begin_with_their_first_frame_as_are_asked_for(tmp_path, probability):
+    job = TrainingJob.parse({"objective": {"first_frame_probability": probability}})
+    clips: Any = Clips()
+    objective = FlowMatching(job, open_model(wan.write_tiny_ti2v(tmp_path)), clips, Sampler(clips, 1, 1, 0), torch.device("cpu"))
+    begins: dict[int, list[bool]] = {1: [], 5: []}
+    for step in range(1, 81):
+        for batch in objective.collect(step):
+            begins[batch.examples[0].item.size.frames] += batch.encoded["has_first_frame"].tolist()
+    assert sum(begins[1]) == 0 and len(begins[5]) == 40  # a picture would be given as a whole
+    assert abs(sum(begins[5]) / 40 - probability) <= (0.2 if probability == 0.5 else 0)

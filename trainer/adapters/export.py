@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..job import MODEL_FILES
 from ..runfolder import step_name
-from .file import save_lora
+from .file import save_diffusers_lora, save_lora
 from .weights import LoraWeights, require_modules
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ PATHS = (  # settings that hold paths
 
 @dataclass(frozen=True)
 class Exporter:
-    """Writes a step's LoRA to `folder`/<name>/<name>-step-000500.safetensors."""
+    """Writes a step's LoRA to `folder`/<name>/<name>-step-000500.safetensors, and where diffusers needs a copy, that with -diffusers."""
 
     folder: Path
     name: str
@@ -43,7 +43,11 @@ class Exporter:
         """Exports, reads back and compares; raises UserError if the LoRA is not finite or the folder not writable."""
         file, weights = self.file(step, expert), lora.weights()
         require_modules(weights, self.family.layer_shapes, str(file))
-        save_lora(weights, self.family, file, self.metadata(weights, step, expert))
+        metadata = self.metadata(weights, step, expert)
+        save_lora(weights, self.family, file, metadata)
+        if self.family.spec.diffusers_copy:
+            used = {"modelspec.implementation": "https://github.com/huggingface/diffusers"}
+            save_diffusers_lora(weights, file.with_stem(f"{file.stem}-diffusers"), metadata | used)
         return file
 
     def metadata(self, weights: LoraWeights, step: int, expert: str = "") -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""LoRA files in ComfyUI's names: alpha inside, metadata complete, every key matched on reading."""
+"""LoRA files: in ComfyUI's names, alpha inside, metadata complete, every key matched on reading; and in diffusers' names."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,6 @@ def save_lora(weights: LoraWeights, family: ModelFamily, file: Path, metadata: d
     Raises UserError if the folder cannot be written, AssertionError if what was read back differs.
     """
     import torch
-    from safetensors.torch import save
 
     check_finite(weights, str(file))
     tensors: dict[str, Tensor] = {}
@@ -41,10 +41,34 @@ def save_lora(weights: LoraWeights, family: ModelFamily, file: Path, metadata: d
         tensors[f"{name}.lora_B.weight"] = (pair.up * pair.scale if folded else pair.up).contiguous()
         if not folded:
             tensors[f"{name}.alpha"] = torch.tensor(float(pair.alpha))
+    _write(file, tensors, metadata, lambda beside: _require_same(load_lora(beside, family), weights))
+
+
+def save_diffusers_lora(weights: LoraWeights, file: Path, metadata: dict[str, str]) -> None:
+    """Writes the form that any diffusers pipeline reads, for models of which it does not read ComfyUI's.
+
+    Diffusers takes alpha for the rank, and both to be those of the first layer: alpha is folded into the upper half,
+    and all layers are filled up with zeros to one rank. Raises UserError if the folder cannot be written.
+    """
+    from torch.nn.functional import pad
+
+    rank = max(pair.rank for pair in weights.pairs.values())
+    tensors: dict[str, Tensor] = {}
+    for module, pair in weights.pairs.items():
+        lacking = rank - pair.rank
+        tensors[f"transformer.{module}.lora_A.weight"] = pad(pair.down, (0, 0, 0, lacking)).contiguous()
+        tensors[f"transformer.{module}.lora_B.weight"] = pad(pair.up * pair.scale, (0, lacking)).contiguous()
+    _write(file, tensors, metadata, lambda beside: None)
+
+
+def _write(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str], check: Callable[[Path], None]) -> None:
+    """Writes the tensors, once `check` of the file beside has passed; raises UserError if the folder cannot be written."""
+    from safetensors.torch import save
+
     try:
         with complete_or_absent(file) as beside:
             beside.write_bytes(save(tensors, metadata))
-            _require_same(load_lora(beside, family), weights)
+            check(beside)
     except OSError as error:
         raise fail(str(file), f"cannot be written: {error}.", "Free space or give the folder write permission, then run again.") from None
 
@@ -56,12 +80,22 @@ def _require_same(back: LoraWeights, weights: LoraWeights) -> None:
             assert not pair.up.any(), name
             continue
         read = back.pairs[name]
-        assert read.equals(pair) or _effect(read).allclose(_effect(pair), rtol=1e-5, atol=1e-7), name
+        assert read.equals(pair) or _alike(read, pair), name
     assert back.pairs.keys() <= weights.pairs.keys()
 
 
-def _effect(pair: LoraPair) -> Tensor:
-    return pair.up.double() @ pair.down.double() * pair.scale
+def _alike(read: LoraPair, pair: LoraPair) -> bool:
+    """Whether both change a layer alike, to 1e-5 of the Frobenius norm; the layer's whole matrices, which are large, are not made."""
+    import torch
+
+    (up, down), (up_read, down_read) = ((p.up.double() * p.scale, p.down.double()) for p in (pair, read))
+    difference = _square(torch.cat([up, -up_read], 1), torch.cat([down, down_read]))
+    return difference <= 1e-10 * _square(up, down)
+
+
+def _square(up: Tensor, down: Tensor) -> float:
+    """The squared Frobenius norm of up · down."""
+    return float(((up.T @ up) * (down @ down.T)).sum())
 
 
 def load_lora(file: Path, family: ModelFamily) -> LoraWeights:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ..events import EventLog
@@ -13,11 +15,13 @@ from .dataset import Dataset, Item, commonest_size
 from .plan import Shaper
 from .planning import plan_dataset
 from .report import CaptionStatistics
+from .sources.record import ChangedFile
 from .texts import TextCache
 
 if TYPE_CHECKING:
     from ..models.base import ModelFamily
     from .encoders import Encoders
+    from .pictures import Picture
 
 
 def prepare_dataset(
@@ -38,13 +42,17 @@ def prepare_dataset(
     plan = plan_dataset(dataset, captions, family.spec, store, log, seed=seed, may_download=may_download)
     report = plan.teller.report
     clips = ClipCache(family, encoders, store, log, dataset.dataloader_threads) if plan.entries else None
-    if clips:
-        clips.add(plan.entries, lambda clip, error: plan.teller.skip(clip.record.path, str(error)))
+    if clips:  # else an error names every clip
+        plan.teller.tell_skipped()
+        changed = clips.add(plan.entries, plan.teller.drop)
+        for entry in clips.add(plan.renew(changed), plan.teller.drop):
+            plan.teller.drop(entry.report, ChangedFile())
     plan.require_some()
     entries = plan.usable
     items = [trained_item(entry, captions, seed) for entry in entries]
+    frames = [clips.pictures(entry) for entry in entries] if clips else []
     texts = TextCache(family, encoders, store, log)
-    texts.add(["", *(caption for item in items for caption in item.captions)])
+    texts.add(_texts(items, frames))
     report.texts = CaptionStatistics.of([item.captions for item in items])
     if clips:
         for entry in entries:
@@ -52,7 +60,8 @@ def prepare_dataset(
     plan.compare()
     plan.teller.summary()
     store.save()
-    return Dataset(tuple(items), plan.shape.windows, _sample_size(plan.shape, items), report, store, texts)
+    digests = {key: [picture.digest for picture in pictures] for found in frames for key, pictures in found.items()}
+    return Dataset(tuple(items), plan.shape.windows, _sample_size(plan.shape, items), report, store, texts, family, digests)
 
 
 def trained_item(entry: Entry, captions: CaptionSettings, seed: int) -> Item:
@@ -60,8 +69,16 @@ def trained_item(entry: Entry, captions: CaptionSettings, seed: int) -> Item:
     record, plan, keys = entry.plan.record, entry.plan, entry.keys or ("",)
     texts = training_texts(record, captions, seed)
     return Item(
-        record.name, record.path, texts, plan.example, len(plan.starts), record.repeats, keys[0], record.weight, keys[1:], plan.pieces
-    )
+        record.name, record.path, texts, plan.example, len(plan.starts) * plan.sections, record.repeats, keys[0], record.weight, keys[1:],
+        plan.pieces, plan.sections,
+    )  # fmt: skip
+
+
+def _texts(items: Sequence[Item], frames: Sequence[Mapping[str, Sequence[Picture]]]) -> Iterator[tuple[str, Picture | None]]:
+    """The texts of each item and the empty one, with each of its examples' first frames where texts see them."""
+    for item, pictures in zip(items, frames, strict=True):
+        for picture in [*chain(*pictures.values())] or [None]:
+            yield from ((text, picture) for text in ("", *item.captions))
 
 
 def _sample_size(shape: Shaper, items: list[Item]) -> Bucket:

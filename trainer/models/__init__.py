@@ -15,7 +15,7 @@ from .layout import FileLayout
 if TYPE_CHECKING:
     from ..job import ModelSettings
 
-FAMILIES = {"wan": ".wan", "ltx_video": ".ltx_video"}
+FAMILIES = {name: f".{name}" for name in ("wan", "hunyuan_video", "framepack", "ltx_video", "cogvideox")}
 
 
 def family_class(name: str) -> type[ModelFamily]:
@@ -39,9 +39,9 @@ def open_model(model: Path | ModelSettings, family: str = "", keep_quantized: bo
     if isinstance(model, Path):
         return _checked(*_in_folder(model, family))
     if not model.transformer.strip():
-        return _checked(*_in_folder(Path(model.source), family or model.family))
+        return _checked(*_in_folder(Path(model.source), family or model.family), model.sampling_order)
     name, files = open_single_files(model, layouts(), keep_quantized)
-    return _checked(family_class(name), files)
+    return _checked(family_class(name), files, model.sampling_order)
 
 
 def _in_folder(folder: Path, family: str) -> tuple[type[ModelFamily], DiffusersFolder]:
@@ -57,7 +57,8 @@ def _in_folder(folder: Path, family: str) -> tuple[type[ModelFamily], DiffusersF
     raise fail("model.source", f"'{folder}' is not a model of a known family.", f"Families: {', '.join(FAMILIES)}.")
 
 
-def _checked(kind: type[ModelFamily], files: ModelFiles) -> ModelFamily:
+def _checked(kind: type[ModelFamily], files: ModelFiles, order: str = "auto") -> ModelFamily:
     model = kind(files)
     model.check_files()
+    model.choose_order(order)
     return model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,16 +22,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FrameRule:
-    """Frame counts a family takes: multiple · n + offset, n >= 0, up to `most` (0 does not limit)."""
+    """Frame counts a family takes: multiple · n + offset, n >= 0, up to `most` (0 does not limit).
+
+    `shortest` is that of the shortest video, where a clip of some frames must not become a still.
+    """
 
     multiple: int
     offset: int = 1
     most: int = 0
+    shortest: int = 0
 
     def floor(self, frames: int) -> int:
-        """The largest allowed count not above `frames`; at least `offset`."""
+        """The largest allowed count not above `frames`; at least `offset`, of more than one frame at least `shortest`."""
+        least = self.shortest if frames > 1 else 0
         frames = min(frames, self.most or frames)
-        return max((frames - self.offset) // self.multiple, 0) * self.multiple + self.offset
+        return max(max((frames - self.offset) // self.multiple, 0) * self.multiple + self.offset, least)
 
     def allows(self, frames: int) -> bool:
         """Whether `frames` is allowed as it is."""
@@ -76,18 +82,40 @@ class FamilySpec:
     experts: tuple[Expert, ...] = (Expert(""),)  # the first serves the highest noise levels
     adapter_targets: Mapping[str, str] = field(default_factory=dict)  # preset -> regex over module names
     text_width: int = 0  # channels of the text embedding; 0 where a caption has several embeddings
+    only_size: tuple[int, int] | None = None  # height and width, px, of a model that takes no other
+    latent_frames_multiple: int = 1  # what the model sees is padded in front to a multiple of it
+    diffusers_copy: bool = False  # whether LoRA are also written in diffusers' names, as diffusers does not read ComfyUI's
     step_distilled: bool = False  # whether the base was distilled to sample in a few steps, which training wears off
     folds_alpha: bool = False  # whether its LoRA files hold their scale in the weights, as a reader of theirs refuses alpha tensors
+    section_frames: int = 0  # frames of a section, where long videos are made and trained in sections
+    lora_user: str = ""  # what applies its LoRA files, where ComfyUI's core has no such model
 
     @property
     def first_frame_optional(self) -> bool:
         """Whether it can start from a picture and from none."""
         return "first_frame" in self.conditions and "first_frame" not in self.required
 
+    @property
+    def size_rule(self) -> str:
+        """The heights and widths that it takes, in words."""
+        return f"{self.only_size[0]}x{self.only_size[1]} only" if self.only_size else f"multiples of {self.size_multiple}"
+
+    def size_near(self, height: float, width: float) -> tuple[int, int]:
+        """The nearest height and width that it takes, px: halves up, and at least the 16 px that a bucket can have."""
+        return self.only_size or (self._side_near(height), self._side_near(width))
+
+    def _side_near(self, side: float) -> int:
+        return max(math.floor(side / self.size_multiple + 0.5), math.ceil(16 / self.size_multiple)) * self.size_multiple
+
+    def sections(self, frames: int) -> int:
+        """Training examples that the encoding of a clip of so many frames is cut into."""
+        return max((frames - self.frame_rule.offset) // self.section_frames, 1) if self.section_frames else 1
+
     def latent_shape(self, frames: int, height: int, width: int) -> tuple[int, int, int, int]:
-        """[C, T, h, w] of the latents of a clip."""
-        stride_t, stride_h, stride_w = self.latent_stride
-        return self.latent_channels, (frames - 1) // stride_t + 1, height // stride_h, width // stride_w
+        """[C, T, h, w] of a clip's latents as the model sees them."""
+        (stride_t, stride_h, stride_w), multiple = self.latent_stride, self.latent_frames_multiple
+        count = (frames - 1) // stride_t + 1
+        return self.latent_channels, -(-count // multiple) * multiple, height // stride_h, width // stride_w
 
 
 @dataclass
@@ -109,13 +137,15 @@ class ModelFamily(ABC):
     cache stores and `stack` batches. What a model is told beside noise level and text is `given`: the tensors of
     `encode_conditions`, and where it applies "guidance" [B] and, in training, "chance" [B] in [0, 1), drawn for each example, and
     where a first frame is optional "has_first_frame" [B], whether the example begins with it; in sampling, it does if one is given.
+    A model of sections is also given "history" [B, C, N, h, w], what it has made of the video before, in model space, and in
+    training, if that is to drift, "drift" [B, C, N, h, w] standard normal and "drift_level" [B] in [0, 1), the share of it.
     """
 
     spec: FamilySpec
     layout: ClassVar[FileLayout | None] = None  # of the single files that ComfyUI keeps this family's models in
 
     def __init__(self, files: ModelFiles) -> None:
-        self.files = files
+        self.files, self.order = files, "auto"
 
     # files -----------------------------------------------------------------------------------------------------
 
@@ -195,7 +225,7 @@ class ModelFamily(ABC):
     def encode_text(self, encoder: TextEncoder, text: str, image: Tensor | None = None) -> dict[str, Tensor]:
         """Cacheable embeddings of one caption, padding cut off; a single embedding [L, D] is named "text".
 
-        `image` [H, W, 3] uint8 is the first frame, for families whose text sees it.
+        `image` [H, W, 3] uint8 is the first frame, for families whose text sees it; a negative prompt has none.
         """
 
     # the step --------------------------------------------------------------------------------------------------
@@ -258,9 +288,9 @@ class ModelFamily(ABC):
 
     # long videos -----------------------------------------------------------------------------------------------
 
-    def sections(self, frames: int) -> int:
-        """Training examples that the encoding of a clip of so many frames is cut into."""
-        return 1
+    def choose_order(self, order: str) -> None:
+        """Takes up the setting model.sampling_order, which means something to models of sections only."""
+        self.order = order
 
     def section(self, encoding: dict[str, Tensor], number: int) -> dict[str, Tensor]:
         """Example `number` of a clip's encoding; a batch holds examples of one number."""
@@ -297,8 +327,8 @@ class ImageEncoder:
 
 @dataclass
 class TextEncoder:
-    """Tokenizer and encoder module, moved and freed together."""
+    """Tokenizer and encoder module, moved and freed together; a dict and a ModuleDict where a family has several."""
 
-    tokenizer: Callable[..., Any]
+    tokenizer: Any
     module: nn.Module
     truncated: list[str] = field(default_factory=list)  # texts that were longer than the model reads

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def to_comfy(keys: KeyMap, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """All tensors under ComfyUI's names without prefix; raises KeyError for one that has no place there."""
+    """All tensors under ComfyUI's names without prefix; raises KeyError for one that has no place there or lacks its neighbours."""
     import torch
 
     parts: dict[str, tuple[Place, dict[int, Tensor]]] = {}
@@ -21,6 +21,8 @@ def to_comfy(keys: KeyMap, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         parts.setdefault(place.comfy + parameter, (place, {}))[1][place.number] = tensor
     made = {}
     for name, (place, tensors) in parts.items():
+        if missing := [module for number, module in enumerate(place.modules) if number not in tensors]:
+            raise KeyError(f"{missing[0]}, which {name} holds too")
         joined = torch.cat([tensors[number] for number in sorted(tensors)]) if len(tensors) > 1 else tensors[0]
         made[name] = swap_halves(joined) if place.swapped else joined
     return made

@@ -18,7 +18,7 @@ _ATTEMPTS = 1000
 
 def shift_sigma(sigma: Tensor, shift: float) -> Tensor:
     """Moves noise levels up (shift > 1) or down (< 1): s·sigma / (1 + (s - 1)·sigma) (Esser et al. 2024, section 5.3.2)."""
-    return shift * sigma / (1 + (shift - 1) * sigma)
+    return (shift * sigma / (1 + (shift - 1) * sigma)).clamp(max=1)  # which rounding may pass
 
 
 def draw_sigma(settings: ObjectiveSettings, shift: float, *key: int | str) -> Tensor:
@@ -47,6 +47,16 @@ def draw_sigma_within(
         if low <= sigma and (sigma < high or high == 1):
             return sigma
     return low + (high - low) * torch.rand((), generator=draws.generator(*key, "uniform"))
+
+
+def min_snr_weight(sigma: Tensor, gamma: float) -> Tensor:
+    """Weight of the velocity's squared error at which that of the clean video counts by min(SNR, gamma) (Hang et al. 2023).
+
+    The clean video's error is sigma times the velocity's, and SNR = ((1 - sigma) / sigma)².
+    """
+    import torch
+
+    return torch.minimum((1 - sigma).square(), gamma * sigma.square())
 
 
 def sampling_sigmas(steps: int, shift: float) -> Tensor:

@@ -63,6 +63,7 @@ class Wan(ModelFamily):
             required=variant.required,
             image_encoder=variant.sees_pictures,
             experts=variant.experts,
+            step_distilled=variant.step_distilled,
             adapter_targets={"all": f"{ATTENTION}|{FEED_FORWARD}", "attention": ATTENTION, "feed-forward": FEED_FORWARD},
             text_width=transformer.get("text_dim", 4096),
         )

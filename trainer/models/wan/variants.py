@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ...errors import Problem
@@ -13,6 +15,7 @@ Size = tuple[int, int, int]
 SIZES = {(30, 1536): "1.3b", (40, 5120): "14b", (30, 3072): "5b"}  # (layers, width) of the releases
 SMALL: Size = (17, 64, 64)  # default bucket of any other size: the shipped demo model and test models
 LOW_RESOLUTION_SHIFT = 3.0  # flow_shift of the 480p release of image-to-video; that of 720p is 5
+DISTILLED = re.compile(r"distill|lightning|lightx2v|causvid|fastwan|self.?forcing|(?<![a-z])(dmd|turbo)", re.IGNORECASE)
 RELEASES: dict[str, tuple[Size, float]] = {  # frames x height x width, guidance
     "t2v-1.3b": ((81, 480, 832), 5.0),
     "t2v-14b": ((81, 480, 832), 5.0),
@@ -38,6 +41,7 @@ class Variant:
     experts: tuple[Expert, ...]
     conditions: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
+    step_distilled: bool = False
     problems: tuple[Problem, ...] = field(default=(), compare=False)
 
 
@@ -50,11 +54,21 @@ def find_variant(files: ModelFiles, shift: float, latents: int, temporal_stride:
     experts = _experts(files, kind)
     name = _name(kind, SIZES.get(size, ""), len(experts) > 1, shift)
     bucket, guidance = RELEASES.get(name, (SMALL, 2.0))
+    distilled = _distilled(files)
     conditions = {"i2v": ("first_frame",), "flf2v": ("first_frame", "last_frame"), "ti2v": ("first_frame",)}.get(kind, ())
     return Variant(
-        kind, name if name in RELEASES else f"{kind}-small", bucket, guidance, 24.0 if per_token else 16.0, sees, experts,
-        conditions, () if per_token else conditions, tuple(_problems(files, kind, latents, experts)),
-    )  # fmt: skip
+        kind=kind,
+        name=name if name in RELEASES else f"{kind}-small",
+        bucket=bucket,
+        guidance=1.0 if distilled else guidance,
+        fps=24.0 if per_token else 16.0,
+        sees_pictures=sees,
+        experts=experts,
+        conditions=conditions,
+        required=() if per_token else conditions,
+        step_distilled=distilled,
+        problems=tuple(_problems(files, kind, latents, experts)),
+    )
 
 
 def _kind(transformer: dict[str, Any], latents: int, temporal_stride: int, sees: bool, per_token: bool) -> str:
@@ -76,6 +90,12 @@ def _experts(files: ModelFiles, kind: str) -> tuple[Expert, ...]:
         return (Expert(""),)
     boundary = float(boundary if boundary is not None else 0.9 if kind == "i2v" else 0.875)
     return (Expert("high", "transformer", boundary, 1.0), Expert("low", "transformer_2", 0.0, boundary))
+
+
+def _distilled(files: ModelFiles) -> bool:
+    """Whether the model draws in a few steps without guidance: its pipeline says so, or it is called so."""
+    names = (Path(files.name).name, str(files.config("transformer").get("_name_or_path", "")))
+    return files.config("model_index").get("_class_name") == "WanDMDPipeline" or any(DISTILLED.search(name) for name in names)
 
 
 def _name(kind: str, size: str, two: bool, shift: float) -> str:
