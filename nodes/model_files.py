@@ -104,11 +104,10 @@ def _settings(chosen: dict[str, str]) -> ModelSettings:
         return str(file)
 
     variant = chosen.get("variant", AUTOMATIC)
-    return ModelSettings(
-        text_encoders=[file for name in TEXTS if (file := path(name))], variant="" if variant == AUTOMATIC else variant,
-        tokenizers=str(models.comfy_folder()), **{name: path(name) for name in SLOTS if name not in TEXTS},
-        **{name: chosen[name] for name in CHOICES if name in chosen},
-    )  # fmt: skip
+    single = {name: path(name) for name in SLOTS if name not in TEXTS}
+    texts = [file for name in TEXTS if (file := path(name))]
+    more = {"text_encoders": texts, "tokenizers": str(models.comfy_folder()), "variant": "" if variant == AUTOMATIC else variant}
+    return schema.build(ModelSettings, {**chosen, **single, **more})
 
 
 def _checked(chosen: dict[str, str]) -> ModelSettings:

@@ -81,13 +81,16 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    from huggingface_hub import constants
+    from huggingface_hub import constants, file_download
 
     served = Hub(("127.0.0.1", 0), Handler)
     served.served = {}
     endpoint = f"http://127.0.0.1:{served.server_address[1]}"
     monkeypatch.setattr(constants, "ENDPOINT", endpoint)
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}")
+    for module in (constants, file_download):
+        monkeypatch.setattr(
+            module, "HUGGINGFACE_CO_URL_TEMPLATE", f"{endpoint}/{{repo_id}}/resolve/{{revision}}/{{filename}}", raising=False
+        )
     monkeypatch.setattr(hub, "_local", lambda name, patterns, folder, where, kind: folder / name if (folder / name).is_dir() else None)
     monkeypatch.setattr(hub_model, "PIECE", 1_000_000)
     threading.Thread(target=served.serve_forever, daemon=True).start()
