@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 NODES = (
     ("model", "DemoModel"),
     ("model", "LoadModel"),
+    ("model_files", "LoadModelFiles"),
     ("sources", "DemoClips"),
     ("sources", "VideoFolderNode"),
     ("sources", "PairedFoldersNode"),

@@ -8,10 +8,12 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..trainer.errors import fail
+from ..trainer.events import EventLog
 from ..trainer.job import ModelSettings
 from ..trainer.packages import require
 from . import schema
 from .host import folders, models, running
+from .host.listener import NodeListener
 from .sockets import ModelReference, ModelSocket
 from .validation import verdict
 
@@ -49,7 +51,7 @@ class DemoModel(io.ComfyNode):
     def execute(cls) -> io.NodeOutput:
         """Writes the single files that core loads, if they are missing or older, and loads those that are taken."""
         require()
-        reference = ModelReference(ModelSettings(source=str(DEMO_MODEL)), _checked(DEMO_MODEL))
+        reference = ModelReference(_checked(DEMO_MODEL))
         linked = running.linked_outputs(cls.hidden.unique_id)
         model = vae = None
         if {1, 2} & set(linked):
@@ -104,27 +106,28 @@ class LoadModel(io.ComfyNode):
     def execute(cls, source: str, path: str, **values: Any) -> io.NodeOutput:
         """Finds the folder and checks that it holds a model of a known family."""
         require()
-        folder = _checked(_found(source, path, download=True))
-        return io.NodeOutput(ModelReference(schema.build(ModelSettings, {**values, "source": str(folder)}), folder))
+        with running.cancelling():
+            found = _checked(_found(source, path, EventLog(NodeListener())))
+        return io.NodeOutput(ModelReference(schema.build(ModelSettings, {**values, "source": found.source})))
 
 
-def _found(source: str, path: str, download: bool = False) -> Path:
-    """The folder of the chosen model; raises UserError if there is none."""
-    from ..trainer.source import find_model
+def _found(source: str, path: str, log: EventLog | None = None) -> Path:
+    """The folder of the chosen model, downloaded if there is a `log` to tell of it; raises UserError if there is none."""
+    from ..trainer.source import find_folder
 
     wanted = path.strip().strip("\"'") or source
     if not wanted:
         cure = "Choose one of the list, or write a folder or a hub id. The list has the folders in models/diffusers; R refreshes it."
         raise fail("model", "no model is chosen.", cure)
     places = folders.places()
-    return find_model(wanted, places.models, places.downloads if download else None)
+    return find_folder(wanted, places.models, places.downloads if log else None, log)
 
 
-def _checked(folder: Path) -> Path:
+def _checked(folder: Path) -> ModelSettings:
     from ..trainer.models import open_model
 
     open_model(folder)
-    return folder
+    return ModelSettings(source=str(folder))
 
 
 def _folder_state(folder: Path) -> list[tuple[str, int, int]]:

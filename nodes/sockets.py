@@ -20,10 +20,9 @@ LoRASocket = io.Custom("VIDEO_TRAINER_LORA")
 
 @dataclass(frozen=True)
 class ModelReference:
-    """A model to train or sample: its settings and the diffusers folder it was found in."""
+    """A model to train or sample: its settings, whose folder or files were found."""
 
     settings: ModelSettings
-    folder: Path
 
 
 @dataclass(frozen=True)

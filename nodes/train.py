@@ -46,6 +46,7 @@ LATER = (  # widgets of saved graphs keep their order
     ("memory", ("vae_tiling", "vae_slicing")),
     ("schedule", ("switch_every",)),
     ("objective", ("guidance", "first_frame_probability", "history_noise")),
+    ("memory", ("keep_quantized",)),
 )
 FOLD = ("keep", "dropout", "gradient_checkpointing", "timesteps", "shift")
 

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 from .data.sources.paths import folder_path
 from .errors import fail
 from .files import kind_of
-from .hub import HUB_ID, snapshot
+from .hub import HUB_ID, model
 
 if TYPE_CHECKING:
     from .events import EventLog
     from .job import ModelSettings
-
-HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]  # weights only as safetensors; no code
 
 
 def find_model(model: ModelSettings, model_folders: Sequence[Path], downloads: Path | None, log: EventLog | None = None) -> ModelSettings:
@@ -51,4 +49,4 @@ def find_folder(source: str, model_folders: Sequence[Path], downloads: Path | No
         looked = ", ".join(str(folder) for folder in model_folders) or "no model folders are known"
         cure = "Give the full path of a diffusers folder, or on the command line name the folder that it lies in with --models."
         raise fail("model.source", f"'{name}' was not found (looked in: {looked}).", cure)
-    return snapshot(name.replace("\\", "/"), HUB_FILES, downloads, downloads is not None, "model.source", looked=model_folders)
+    return model(name.replace("\\", "/"), downloads, "model.source", log, model_folders)

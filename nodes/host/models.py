@@ -19,6 +19,24 @@ def model_names() -> list[str]:
     return sorted({index.parent.relative_to(root).as_posix() for root, index in found})
 
 
+def file_names(*kinds: str) -> list[str]:
+    """Files of tensors that ComfyUI lists in these folders, and GGUF files of diffusion models, which core does not list."""
+    listed = {name for kind in kinds for name in folder_paths.get_filename_list(kind) if name.endswith((".safetensors", ".sft"))}
+    roots = map(Path, folder_paths.get_folder_paths("diffusion_models")) if "diffusion_models" in kinds else ()
+    return sorted(listed | {file.relative_to(root).as_posix() for root in roots for file in root.rglob("*.gguf")})
+
+
+def find_file(name: str, *kinds: str) -> Path | None:
+    """The path of a listed file in the first of these folders that has it; None if it is gone."""
+    found = (folder_paths.get_full_path(kind, name) for kind in kinds)
+    return next((Path(path) for path in found if path), None)
+
+
+def comfy_folder() -> Path:
+    """ComfyUI's own package, which holds tokenizers."""
+    return Path(comfy.utils.__file__).parent
+
+
 def lora_names() -> list[str]:
     """LoRA files that ComfyUI lists."""
     return folder_paths.get_filename_list("loras")

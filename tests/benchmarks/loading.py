@@ -1,18 +1,20 @@
 """Host memory while a full-size transformer is loaded from a single file: python tests/benchmarks/loading.py [--form bf16] [--layers 8]
 
 The file has the shapes of Wan's 14B and takes no disk space: its bytes were never written and read as zeros. A process of its
-own loads it; a thread there reads RssAnon, the memory that is the process's own and not a file's, every 5 ms. The line ends
-with whether the peak is at most what the model holds, its largest tensor and 1 GiB more.
+own loads it; a thread there reads RssAnon, the memory that is the process's own and not a file's, every 5 ms. The limit is
+what the model holds, its largest tensor and 1 GiB more.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +42,21 @@ def write_file(folder: Path, layers: int, scaled: bool) -> Path:
     assert all(tensor.device == torch.device("meta") for tensor in state.values())
     shapes, own = with_old_scales(shapes) if scaled else (shapes, {})
     return write_header(folder / "model.safetensors", shapes, "BF16", own)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What loading took: bytes of the model, of its largest tensor and of anonymous memory at the peak, and seconds."""
+
+    model: int
+    largest: int
+    peak: int
+    seconds: float
+
+    @property
+    def limit(self) -> int:
+        """What the peak may be."""
+        return self.model + self.largest + GIB
 
 
 class Watch:
@@ -70,25 +87,33 @@ def anonymous() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024
 
 
-def load(file: Path, form: str) -> None:
-    """Loads the file and prints a row of the table."""
+def load(file: Path, form: str) -> Loaded:
+    """Loads the file in this process, watched."""
     import torch
     from diffusers import WanTransformer3DModel
 
     from trainer.job import ModelSettings
-    from trainer.models import FAMILIES, family_class
+    from trainer.models import layouts
     from trainer.models.assembly import open_single_files
 
-    layouts = {name: layout for name in FAMILIES if (layout := family_class(name).layout)}
-    files = open_single_files(ModelSettings(transformer=str(file)), layouts, keep_quantized="kept" in form)[1]
+    files = open_single_files(ModelSettings(transformer=str(file)), layouts(), keep_quantized="kept" in form)[1]
     watch, began = Watch(), time.perf_counter()
     model = files.load("transformer", WanTransformer3DModel, torch.bfloat16)
     seconds, peak = time.perf_counter() - began, watch.stop()
     sizes = [tensor.nbytes for tensor in (*model.parameters(), *model.buffers())]
-    limit = sum(sizes) + max(sizes) + GIB
-    row = " | ".join(f"{size / GIB:.2f}" for size in (sum(sizes), max(sizes), peak, limit))
-    print(f"| {form} | {row} | {seconds:.0f} | {'ok' if peak <= limit else 'TOO MUCH'} |")
-    sys.exit(peak > limit)
+    return Loaded(sum(sizes), max(sizes), peak, seconds)
+
+
+def measured(form: str = FORMS[0], layers: int = 40) -> tuple[float, float]:
+    """The peak and what is allowed, in GiB, of loading in a process of its own; prints a row of the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = write_file(Path(folder), layers, "fp8" in form)
+        command = [sys.executable, __file__, "--file", str(file), "--form", form]
+        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+    loaded = Loaded(*json.loads(told))
+    row = " | ".join(f"{size / GIB:.2f}" for size in (loaded.model, loaded.largest, loaded.peak, loaded.limit))
+    print(f"| {form} | {row} | {loaded.seconds:.0f} |", flush=True)
+    return loaded.peak / GIB, loaded.limit / GIB
 
 
 def main() -> int:
@@ -99,14 +124,11 @@ def main() -> int:
     parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.file:
-        load(given.file, given.form[0])
-    print("| file | model GiB | largest tensor | peak | limit | seconds | |\n|---|---|---|---|---|---|---|", flush=True)
-    failed = 0
-    for form in given.form or FORMS:
-        with tempfile.TemporaryDirectory() as folder:
-            file = write_file(Path(folder), given.layers, "fp8" in form)
-            failed |= subprocess.run([sys.executable, __file__, "--file", str(file), "--form", form], check=False).returncode
-    return failed
+        print(json.dumps(astuple(load(given.file, given.form[0]))))
+        return 0
+    print("| file | model GiB | largest tensor | peak | limit | seconds |\n|---|---|---|---|---|---|", flush=True)
+    results = [measured(form, given.layers) for form in given.form or FORMS]
+    return int(any(peak > limit for peak, limit in results))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.host
 NODES = {
     "VideoTrainerDemoModel": "1 Model",
     "VideoTrainerLoadModel": "1 Model",
+    "VideoTrainerLoadModelFiles": "1 Model",
     "VideoTrainerDemoClips": "2 Dataset",
     "VideoTrainerVideoFolder": "2 Dataset",
     "VideoTrainerPairedFolders": "2 Dataset",

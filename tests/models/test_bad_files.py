@@ -96,7 +96,7 @@ def test_parts_that_are_missing(files: ModelSettings) -> None:
     assert "model.vae: has no file for vae: this model needs a VAE. Choose one." in said
     assert "model.text_encoders: has no file for text_encoder: this model needs a UMT5 text encoder. Choose one." in said
     assert "model.transformer: is empty" in refusal(files, transformer="")
-    assert "model.source: 'x/y' is given beside single files (model.safetensors, …)" in refusal(files, source="x/y")
+    assert "model.source: 'x/y' is given beside single files (transformer.safetensors, …)" in refusal(files, source="x/y")
 
 
 def test_parts_of_another_size(files: ModelSettings, tmp_path: Path) -> None:

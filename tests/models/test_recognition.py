@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +14,7 @@ import torch
 from tests.models.headers import Shape, with_old_scales, write_header
 from trainer.errors import UserError
 from trainer.job import ModelSettings
-from trainer.models import FAMILIES, family_class
+from trainer.models import layouts
 from trainer.models.assembly import open_single_files
 from trainer.models.loading import planned
 from trainer.models.single_files import SingleFiles
@@ -21,6 +22,7 @@ from trainer.models.single_files import SingleFiles
 WIDE = {"dim": 5120, "ffn_dim": 13824, "num_heads": 40, "num_layers": 40, "text_dim": 4096, "freq_dim": 256}
 SMALL = {**WIDE, "dim": 1536, "ffn_dim": 8960, "num_heads": 12, "num_layers": 30}
 SEES = {"model_type": "i2v", "in_dim": 36}
+LTX = {"ltx-video-2b-v0.9": 0, "ltx-video-2b-v0.9.1": 1, "ltx-video-2b-v0.9.5": 2}  # checkpoint -> core's number of its VAE
 OFFICIAL: dict[str, dict[str, Any]] = {  # file -> arguments of core's WanModel, as its detection gives them
     "wan2.1_t2v_1.3B_fp16": {**SMALL, "model_type": "t2v"},
     "wan2.1_t2v_14B_fp8_scaled": {**WIDE, "model_type": "t2v"},
@@ -39,7 +41,7 @@ MODELS = {  # single files -> variant
     ("wan2.2_t2v_high_noise_14B_fp8_scaled", "wan2.2_t2v_high_noise_14B_fp8_scaled"): "t2v-a14b",
     ("wan2.2_i2v_high_noise_14B_fp8_scaled", "wan2.2_i2v_high_noise_14B_fp8_scaled"): "i2v-a14b",
 }
-LAYOUTS = {name: layout for name in FAMILIES if (layout := family_class(name).layout)}
+LAYOUTS = layouts()
 
 
 def shapes_of(module: torch.nn.Module) -> dict[str, Shape]:
@@ -59,19 +61,28 @@ def official(core: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path
         shapes = wan_shapes(**arguments)
         shapes, own = with_old_scales(shapes) if "scaled" in name else (shapes, {})
         write_header(folder / f"{name}.safetensors", shapes, own=own)
+    operations = import_module("comfy.ops").disable_weight_init
+    coder = import_module("comfy.ldm.lightricks.vae.causal_video_autoencoder").VideoVAE
+    text_encoder = import_module("comfy.text_encoders.t5").T5
     with torch.device("meta"):
         vae = {"z_dim": 16, "dim_mult": [1, 2, 4, 4], "num_res_blocks": 2, "attn_scales": [], "temperal_downsample": [False, True, True]}
         first = import_module("comfy.ldm.wan.vae").WanVAE(dim=96, dropout=0.0, **vae)
         second = import_module("comfy.ldm.wan.vae2_2").WanVAE(**{**vae, "dim": 160, "z_dim": 48, "dropout": 0.0})
         vision = import_module("comfy.clip_vision").ClipVisionModel(str(root / "clip_vision_config_h.json")).model
-        config = import_module("json").loads((root / "text_encoders/umt5_config_xxl.json").read_text())
-        text = import_module("comfy.text_encoders.t5").T5(config, torch.float16, "meta", import_module("comfy.ops").disable_weight_init)
+        ltx = import_module("comfy.ldm.lightricks.model").LTXVModel(device="meta", operations=operations)
+        checkpoints = {name: {"model.diffusion_model.": ltx, "vae.": coder(version=version)} for name, version in LTX.items()}
+        configs = (json.loads((root / f"text_encoders/{name}_config_xxl.json").read_text()) for name in ("t5", "umt5"))
+        t5, umt5 = (shapes_of(text_encoder(config, torch.float16, "meta", operations)) for config in configs)
+    for name, parts in checkpoints.items():
+        shapes = {prefix + own: shape for prefix, part in parts.items() for own, shape in shapes_of(part).items()}
+        write_header(folder / f"{name}.safetensors", shapes, "BF16")
     write_header(folder / "wan_2.1_vae.safetensors", shapes_of(first), "BF16")
     write_header(folder / "wan2.2_vae.safetensors", shapes_of(second), "F32")
     write_header(folder / "clip_vision_h.safetensors", shapes_of(vision))
+    write_header(folder / "t5xxl_fp16.safetensors", t5)
     tokenizer = {"spiece_model": (4_548_313,)}
-    write_header(folder / "umt5_xxl_fp16.safetensors", {**shapes_of(text), **tokenizer}, own={"spiece_model": "U8"})
-    shapes, own = with_old_scales(shapes_of(text))
+    write_header(folder / "umt5_xxl_fp16.safetensors", {**umt5, **tokenizer}, own={"spiece_model": "U8"})
+    shapes, own = with_old_scales(umt5)
     write_header(folder / "umt5_xxl_fp8_e4m3fn_scaled.safetensors", {**shapes, **tokenizer}, own={**own, "spiece_model": "U8"})
     return folder
 
@@ -106,6 +117,19 @@ def test_official_files_are_known_and_fit(official: Path, model: tuple[str, str]
     for part in parts:
         assert files.config(part) == layout.config(files.variant, part), part
         planned(kinds[part], files.config(part), files._parts[part], strict=part.startswith("transformer"))
+
+
+@pytest.mark.parametrize("name", LTX)
+def test_official_checkpoints_are_known_and_fit(official: Path, name: str) -> None:
+    from diffusers import AutoencoderKLLTXVideo, LTXVideoTransformer3DModel
+    from transformers import T5EncoderModel
+
+    files = opened(official, transformer=name, text_encoders=["t5xxl_fp16"])
+    assert files.variant == name.replace("ltx-video-", "").replace("-v", "-")
+    kinds = {"transformer": LTXVideoTransformer3DModel, "vae": AutoencoderKLLTXVideo, "text_encoder": T5EncoderModel}
+    for part, kind in kinds.items():
+        assert files.config(part) == LAYOUTS["ltx_video"].config(files.variant, part), part
+        planned(kind, files.config(part), files._parts[part], strict=part == "transformer")
 
 
 def test_of_variants_that_look_alike_one_can_be_chosen(official: Path) -> None:

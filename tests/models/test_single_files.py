@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,15 @@ from safetensors.torch import save_file
 from tests.data.footage import scene
 from tests.data.synthetic import write_clip
 from tests.tiny import ALL, Tiny
-from tests.tiny.single_files import quantised, read, write_single_files
+from tests.tiny.ltx_video import write_tiny_ltx
+from tests.tiny.single_files import quantised, read, sentencepiece_model, write_single_files
 from tests.tiny.wan import write_tiny_wan
 from trainer.adapters.file import load_lora
 from trainer.errors import UserError
 from trainer.job import ModelSettings, TrainingJob
 from trainer.memory.frozen import FrozenLinear
 from trainer.models import family_class, open_model
+from trainer.models.shapes import OWN_CONFIG
 from trainer.run import Places, RunResult, run
 
 HALF = torch.bfloat16
@@ -117,8 +120,6 @@ def test_a_quantised_text_encoder_gives_the_same_embeddings_kept_and_unpacked(fi
 
 @pytest.mark.parametrize("size", [120, 400])
 def test_the_tokenizer_inside_the_text_encoder(folder: Path, files: ModelSettings, tmp_path: Path, size: int) -> None:
-    from tests.tiny.single_files import sentencepiece_model
-
     tensors, _ = read(files.text_encoders[0])
     model = sentencepiece_model(size)
     tensors["spiece_model"] = torch.frombuffer(bytearray(model), dtype=torch.uint8)
@@ -170,6 +171,31 @@ class TestTraining:
         assert load_lora(kept.lora, from_folder).pairs.keys() == load_lora(plain.lora, from_folder).pairs.keys()
         again = self.run(given, tmp_path / "kept", clips, keep_quantized=True)
         assert again.run_id == kept.run_id and again.losses == kept.losses
+
+
+def test_a_checkpoint_of_all_parts(tmp_path: Path) -> None:
+    """As LTX-Video's: transformer, VAE and text encoder in one file, each below its prefix; the tokenizer is ComfyUI's own."""
+    folder = write_tiny_ltx(tmp_path / "folder")
+    alone = write_single_files(folder, tmp_path / "files")
+    places = {"model.diffusion_model.": alone.transformer, "vae.": alone.vae, "text_encoders.t5xxl.transformer.": alone.text_encoders[0]}
+    whole = {prefix + name: tensor for prefix, file in places.items() for name, tensor in read(file)[0].items()}
+    configs = [json.loads(read(file)[1].get(OWN_CONFIG, "{}")) for file in places.values()]
+    save_file(whole, tmp_path / "x.safetensors", {OWN_CONFIG: json.dumps({name: own for part in configs for name, own in part.items()})})
+    given = ModelSettings(transformer=str(tmp_path / "x.safetensors"), tokenizers=alone.tokenizers)
+    ours, theirs = open_model(given), open_model(folder)
+    assert_same(ours.load_transformer(torch.float32), theirs.load_transformer(torch.float32))
+    assert_same(ours.load_vae(), theirs.load_vae())
+    encoder = ours.load_text_encoder(torch.float32)
+    assert_same(encoder.module, theirs.load_text_encoder(torch.float32).module)
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=sentencepiece_model())
+    assert encoder.tokenizer("a red circle").input_ids == pieces.encode("a red circle", add_eos=True)
+    assert ours.files.paths(["tokenizer"]).keys() == {"tokenizer/config.json", "tokenizer/tokenizer.json"}
+    for tokenizers, found in (
+        ("", "is empty, and this text encoder's file holds no tokenizer"),
+        (str(tmp_path), "has no text_encoders/t5"),
+    ):
+        with pytest.raises(UserError, match=rf"model\.tokenizers: .*{found}.*Give the folder comfy of a ComfyUI installation"):
+            open_model(given.model_copy(update={"tokenizers": tokenizers}))
 
 
 def test_one_tensor_by_its_name_in_diffusers(folder: Path, files: ModelSettings) -> None:

@@ -18,7 +18,14 @@ MAX_LINES_FILE, MAX_LINES_FUNCTION = 500, 80
 FORBIDDEN_MODULES = {"subprocess", "pickle", "cPickle", "dill", "marshal", "shelve", "pty", "pip", "ensurepip", "multiprocessing"}
 FORBIDDEN_CALLS = {"eval", "exec", "os.system", "os.popen", "os.execv", "os.fork", "importlib.reload"}
 COMFYUI = {"comfy", "comfy_api", "comfy_extras", "comfy_execution", "folder_paths", "server", "nodes", "execution", "node_helpers"}
-OPTIONAL = {"aiohttp", "torchao", "bitsandbytes", "pyarrow", "scenedetect"}  # ComfyUI's own server, and packages that only some uses need
+OPTIONAL = {
+    "aiohttp",
+    "torchao",
+    "bitsandbytes",
+    "pyarrow",
+    "scenedetect",
+    "gguf",
+}  # ComfyUI's own server, and packages that only some uses need
 EXPLAINING = {"description", "tooltip", "title"}
 BY_PATH = {"trainer/__main__.py", "trainer/demo/pretrain.py"}  # also run as files
 HEAVY = {"torch", "torchvision", "diffusers", "transformers", "peft", "accelerate", "cv2", "av", "pyarrow", "scenedetect"}
@@ -27,12 +34,13 @@ FAMILY = re.compile(r"(?<![a-z])wan(?![a-z])|hunyuan|(?<![a-z])ltx|cogvideo|moch
 FAMILY_PLACES = re.compile(r"trainer/(models/(\w+/.*|__init__\.py)|importers/.*|demo/.*)")
 
 # Who may be imported by whom: the first rule whose pattern matches the importing file holds.
-GROUND = r"trainer/(errors|events|draws|files|hub|job|job_versions|source_files|\w*settings|packages)\.py|trainer/__init__\.py"
+GROUND = r"trainer/(errors|events|draws|files|hub|hub_model|job|job_versions|source_files|\w*settings|packages)\.py|trainer/__init__\.py"
 DIRECTION = [
     (GROUND, GROUND),
     (r"trainer/models/(framepack)/.*", rf"{GROUND}|trainer/models/((?!__)\w+\.py|{{0}}/.*|hunyuan_video/.*)"),  # made from that family
     (r"trainer/models/(\w+)/.*", rf"{GROUND}|trainer/models/((?!__)\w+\.py|{{0}}/.*)"),
-    (r"trainer/models/.*", rf"{GROUND}|trainer/models/.*"),
+    (r"trainer/models/.*", rf"{GROUND}|trainer/models/.*|trainer/memory/frozen\.py"),
+    (r"trainer/memory/frozen\.py", GROUND),
     (r"trainer/(rewards|importers)/.*", rf"{GROUND}|trainer/{{0}}/.*"),
     (r"trainer/(demo/.*|__main__\.py)", r"trainer/.*"),
     (r"trainer/.*", r"trainer/(?!demo/|__main__).*"),
@@ -184,7 +192,13 @@ def test_what_is_imported_is_declared() -> None:
     lines = (ROOT / "requirements.txt").read_text(encoding="ascii").splitlines()
     declared = {re.split("[<>=]", line.split("#")[0])[0].strip() for line in lines}
     modules = {"opencv-python": "cv2", "pillow": "PIL"}
-    known = {modules.get(name, name.replace("-", "_")) for name in declared} | {"torch"} | COMFYUI | OPTIONAL | set(sys.stdlib_module_names)
+    known = (
+        {modules.get(name, name.replace("-", "_")) for name in declared}
+        | {"torch", "tokenizers"}
+        | COMFYUI
+        | OPTIONAL
+        | set(sys.stdlib_module_names)
+    )
     assert not [(name, found) for name in NAMES if (found := outside(ast.walk(tree(name))) - known - {"trainer", "nodes"})]
 
 

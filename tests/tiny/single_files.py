@@ -1,4 +1,4 @@
-"""Single files as ComfyUI has them, made from a tiny diffusers folder: transformer, VAE, text encoder with its tokenizer inside."""
+"""Single files as ComfyUI has them, made from a tiny diffusers folder: transformers, VAE, text encoders with their tokenizers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from torch import Tensor
 
 from trainer.job import ModelSettings
 from trainer.models import open_model
+from trainer.models.encoder_kinds import SENTENCEPIECE
 from trainer.models.key_tensors import to_comfy
+from trainer.models.sentencepiece_file import unigram_tokenizer
 
 FP8 = torch.float8_e4m3fn
 
@@ -31,25 +33,36 @@ def sentencepiece_model(size: int = 120) -> bytes:
 
 
 def write_single_files(folder: Path, to: Path) -> ModelSettings:
-    """Writes the parts of a tiny diffusers folder as single files, and names them as a job does."""
+    """Writes the parts of a tiny diffusers folder as single files, and names them as a job does.
+
+    Tokenizers that are not in a text encoder's file are made in a folder like ComfyUI's own.
+    """
     to.mkdir(parents=True, exist_ok=True)
-    names = ("transformer", "vae", "text", "transformer_low", "image_encoder")
-    files = {name: to / f"{name}.safetensors" for name in names}
-    family = open_model(folder)
-    family.write_comfy_files(files["transformer"], files["vae"])
-    text = load_file(folder / "text_encoder/model.safetensors")
-    text.pop("encoder.embed_tokens.weight", None)
-    text["spiece_model"] = torch.frombuffer(bytearray(sentencepiece_model()), dtype=torch.uint8)
-    save_file(text, files["text"])
+    family, named, texts = open_model(folder), {"transformer": to / "transformer.safetensors", "vae": to / "vae.safetensors"}, list[str]()
+    assert family.layout is not None
+    family.write_comfy_files(named["transformer"], named["vae"])
     if (folder / "transformer_2").is_dir():
+        named["transformer_low"] = to / "transformer_low.safetensors"
         second = load_file(folder / "transformer_2/diffusion_pytorch_model.safetensors")
-        save_file(to_comfy(family.keys, second), files["transformer_low"], read(files["transformer"])[1])
-    if (folder / "image_encoder").is_dir():
-        image = load_file(folder / "image_encoder/model.safetensors")
-        named = {name if name.startswith("vision_model.") else f"vision_model.{name}": tensor for name, tensor in image.items()}
-        save_file(named, files["image_encoder"])
-    single = {name: str(file) for name, file in files.items() if name != "text" and file.is_file()}
-    return ModelSettings(text_encoders=[str(files["text"])], **single)
+        save_file(to_comfy(family.keys, second), named["transformer_low"], read(named["transformer"])[1])
+    for part in family.layout.encoders:
+        if not (folder / part).is_dir():
+            continue
+        tensors = load_file(folder / part / "model.safetensors")
+        tokenizer = family.layout.tokenizers.get(part.replace("text_encoder", "tokenizer"))
+        if part == "image_encoder":
+            named[part] = to / f"{part}.safetensors"
+            tensors = {f"vision_model.{name.removeprefix('vision_model.')}": tensor for name, tensor in tensors.items()}
+        else:
+            texts.append(str(to / f"{part}.safetensors"))
+            tensors.pop("encoder.embed_tokens.weight", None)
+        if tokenizer == SENTENCEPIECE:
+            tensors[SENTENCEPIECE] = as_bytes(sentencepiece_model())
+        elif tokenizer is not None:
+            (to / "comfy" / tokenizer).mkdir(parents=True)
+            unigram_tokenizer(sentencepiece_model()).save(str(to / "comfy" / tokenizer / "tokenizer.json"))
+        save_file(tensors, to / f"{part}.safetensors")
+    return ModelSettings(text_encoders=texts, tokenizers=str(to / "comfy"), **{name: str(file) for name, file in named.items()})
 
 
 def read(file: Path | str) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -84,12 +97,13 @@ def quantised(file: Path | str, to: Path, layout: str, prefix: str = "") -> dict
     if layout == "old":
         made["scaled_fp8"] = torch.zeros(2, dtype=FP8)
     elif layout == "new":
-        made |= {f"{layer.removeprefix(prefix)}.comfy_quant": _bytes(json.dumps(told)) for layer, told in layers.items()}
+        made |= {f"{layer.removeprefix(prefix)}.comfy_quant": as_bytes(json.dumps(told).encode()) for layer, told in layers.items()}
     elif layout == "metadata":
         metadata["_quantization_metadata"] = json.dumps({"format_version": "1.0", "layers": layers})
     save_file({prefix + name: tensor.contiguous() for name, tensor in made.items()}, to, metadata)
     return meant
 
 
-def _bytes(text: str) -> Tensor:
-    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+def as_bytes(data: bytes) -> Tensor:
+    """Bytes as a tensor of a file."""
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..models.tensor_file import GGUF
+GGUF = "gguf."  # before the name of a GGUF type
 
 
 @dataclass(frozen=True)

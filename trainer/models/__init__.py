@@ -10,6 +10,7 @@ from ..errors import fail, nearest
 from .assembly import open_single_files
 from .base import ModelFamily
 from .files import DiffusersFolder, ModelFiles
+from .layout import FileLayout
 
 if TYPE_CHECKING:
     from ..job import ModelSettings
@@ -27,6 +28,11 @@ def family_class(name: str) -> type[ModelFamily]:
     return import_module(FAMILIES[name], __package__).Family
 
 
+def layouts() -> dict[str, FileLayout]:
+    """The layouts of the families that load from single files, by family."""
+    return {name: layout for name in FAMILIES if (layout := family_class(name).layout)}
+
+
 def open_model(model: Path | ModelSettings, family: str = "", keep_quantized: bool = True) -> ModelFamily:
     """The family object of a diffusers folder or of single files, its files checked by their headers alone.
 
@@ -37,8 +43,7 @@ def open_model(model: Path | ModelSettings, family: str = "", keep_quantized: bo
         return _checked(*_in_folder(model, family))
     if not model.transformer.strip():
         return _checked(*_in_folder(Path(model.source), family or model.family), model.sampling_order)
-    layouts = {name: layout for name in FAMILIES if (layout := family_class(name).layout)}
-    name, files = open_single_files(model, layouts, keep_quantized)
+    name, files = open_single_files(model, layouts(), keep_quantized)
     return _checked(family_class(name), files, model.sampling_order)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..job import ModelSettings
 
 SAME_RELEASE = "Choose the one of the same release."
+PARTS = {"transformer_low": "transformer", "text_encoders": "text_encoder"}  # settings that are called otherwise than their part
 
 
 def open_single_files(settings: ModelSettings, layouts: Mapping[str, FileLayout], keep_quantized: bool) -> tuple[str, SingleFiles]:
@@ -76,11 +77,11 @@ class _Assembly:
             self._add("vae", self._find("vae", file, layout.vaes, VAE_PREFIXES, layout.vaes[0].label))
         elif not self._settings.vae.strip():
             checkpoint = self.parts["transformer"].part.file
-            inside = (matched(checkpoint, kind, VAE_PREFIXES[:-1]) for kind in layout.vaes)
+            inside = (matched(checkpoint, kind, VAE_PREFIXES[:-1], "vae") for kind in layout.vaes)
             self._add("vae", next(filter(None, inside), None))
 
     def variant(self, layout: FileLayout) -> str:
-        """The variant whose traits the transformer has; of several the one of just its sizes, else the first by name."""
+        """The variant whose traits the transformer has; of several one that the VAE belongs to, of just its sizes, the first by name."""
         transformer, two, wanted = self.parts["transformer"], "transformer_2" in self.parts, self._settings.variant
         values, shipped = transformer.told.values, {name: layout.config(name, "transformer") for name in layout.variants}
         fitting = [name for name, config in shipped.items() if _has_trait(transformer, config)]
@@ -97,7 +98,9 @@ class _Assembly:
             self._refuse("variant", f"'{wanted}' does not fit '{transformer.path}'.", f"It can be {', '.join(fitting)}.")
             raise UserError(self.problems)
         exact = {name for name in fitting if all(shipped[name].get(key) == value for key, value in values.items())}
-        return wanted or min(fitting, key=lambda name: ((name in pairs) != two, name not in exact, name))
+        vae = self.parts.get("vae")
+        suits = {name for name in fitting if vae is None or _has_trait(vae, layout.config(name, "vae"))}
+        return wanted or min(fitting, key=lambda name: ((name in pairs) != two, name not in suits, name not in exact, name))
 
     def add_encoders(self, layout: FileLayout, variant: str) -> None:
         """Gives each encoder's part a file of its kind, of several the one of just its size, else the first."""
@@ -139,7 +142,7 @@ class _Assembly:
         named = [self._find("text_encoders", file, kinds, encoder_prefixes(file), labels) for file in self._texts]
         checkpoint = self.parts["transformer"].part.file
         inside = [prefix for prefix in encoder_prefixes(checkpoint) if INSIDE.fullmatch(prefix)]
-        beside = [matched(checkpoint, kind, [prefix]) for prefix in inside for kind in kinds]
+        beside = [matched(checkpoint, kind, [prefix], "text_encoder") for prefix in inside for kind in kinds]
         return [match for match in (*named, *beside) if match]
 
     def _open(self, slot: str, name: str) -> TensorFile | None:
@@ -155,7 +158,7 @@ class _Assembly:
     def _find(self, slot: str, file: TensorFile, kinds: Sequence[PartKind], prefixes: Sequence[str], wanted: str) -> Match | None:
         """The part of one of these kinds in a file; None if there is none or it cannot be used."""
         try:
-            match = next((match for kind in kinds if (match := matched(file, kind, prefixes))), None)
+            match = next((match for kind in kinds if (match := matched(file, kind, prefixes, PARTS.get(slot, slot)))), None)
         except UserError as error:
             self._refuse_all(slot, error)
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .encoder_kinds import ENCODERS
@@ -51,11 +51,15 @@ class Match:
         return self.part.file.path
 
 
-def matched(file: TensorFile, kind: PartKind, prefixes: Sequence[str]) -> Match | None:
-    """The tensors of a kind in a file; raises UserError if they are quantised in a way that is not known."""
+def matched(file: TensorFile, kind: PartKind, prefixes: Sequence[str], part: str) -> Match | None:
+    """The tensors of a kind in a file; raises UserError if they are quantised in a way that is not known.
+
+    What the file says itself of the configuration of `part` goes before what its shapes tell.
+    """
     shapes = file_shapes(file)
     for prefix in prefixes:
         if (told := _told(kind, shapes.below(prefix))) is not None:
+            told = replace(told, values={**told.values, **shapes.own(part)})
             return Match(kind, StoredPart(file, prefix), told)
     return None
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 Shape = tuple[int, ...]
+OWN_CONFIG = "video_trainer.config"
 
 
 class Shapes(Mapping[str, Shape]):
@@ -39,11 +40,25 @@ class Shapes(Mapping[str, Shape]):
         return Shapes({name.removeprefix(prefix): shape for name, shape in self._shapes.items() if name.startswith(prefix)}, self.metadata)
 
     @property
-    def told(self) -> dict[str, Any]:
-        """What the metadata say of the diffusion model, as ComfyUI reads it: `config`, `transformer`."""
-        try:
-            config = json.loads(self.metadata.get("config", "{}"))
-        except ValueError:
-            return {}
-        transformer = config.get("transformer", {}) if isinstance(config, dict) else {}
-        return transformer if isinstance(transformer, dict) else {}
+    def config(self) -> dict[str, Any]:
+        """What the metadata say of the model's configuration, as ComfyUI reads them: parts of "transformer", "vae", …"""
+        return _object(self.metadata.get("config", ""))
+
+    def own(self, part: str) -> dict[str, Any]:
+        """The configuration that `with_config` put into the metadata."""
+        config = _object(self.metadata.get(OWN_CONFIG, "")).get(part, {})
+        return config if isinstance(config, dict) else {}
+
+
+def with_config(part: str, config: Mapping[str, Any]) -> dict[str, str]:
+    """Metadata of a single file that we write: the part's configuration in diffusers, for sizes that no release has."""
+    return {OWN_CONFIG: json.dumps({part: dict(config)})}
+
+
+def _object(text: str) -> dict[str, Any]:
+    """A JSON object, empty if the text is none."""
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}

@@ -50,7 +50,7 @@ def _root(source: HubDataset, context: ScanContext) -> Path:
         return path.absolute()
     if not HUB_ID.fullmatch(text):
         raise context.fail("source", f"'{path}' does not exist.", "Give a dataset folder or a hub id (owner/name).")
-    return snapshot(text, FILES, context.downloads, context.may_download, f"{context.where}.source", "dataset").absolute()
+    return snapshot(text, FILES, context.downloads, context.may_download, f"{context.where}.source").absolute()
 
 
 def _layout(root: Path, source: HubDataset, context: ScanContext) -> Iterator[Listed]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...files import complete_or_absent
 from ..files import ModelFiles
 from ..key_tensors import to_comfy
+from ..shapes import with_config
 from . import keys
 from .vae_pieces import comfy_config, tensor_to_comfy
 
@@ -21,8 +22,10 @@ def write_comfy_files(files: ModelFiles, causal: bool, transformer_file: Path, v
     config, vae = files.config("transformer"), files.config("vae")
     names = ("num_attention_heads", "attention_head_dim", "num_layers", "cross_attention_dim", "caption_channels", "in_channels")
     shape = {name: config[name] for name in names} | {"causal_temporal_positioning": causal}
-    _write(to_comfy(keys.TRANSFORMER, _tensors(files, "transformer")), transformer_file, {"transformer": shape})
-    _write({tensor_to_comfy(name, vae): tensor for name, tensor in _tensors(files, "vae").items()}, vae_file, {"vae": comfy_config(vae)})
+    transformer = to_comfy(keys.TRANSFORMER, _tensors(files, "transformer"))
+    _write(transformer, transformer_file, {"transformer": shape}, with_config("transformer", config))
+    tensors = {tensor_to_comfy(name, vae): tensor for name, tensor in _tensors(files, "vae").items()}
+    _write(tensors, vae_file, {"vae": comfy_config(vae)}, with_config("vae", vae))
 
 
 def _tensors(files: ModelFiles, part: str) -> dict[str, Tensor]:
@@ -32,8 +35,8 @@ def _tensors(files: ModelFiles, part: str) -> dict[str, Tensor]:
     return {name: tensor for file in found for name, tensor in load_file(file).items()}
 
 
-def _write(tensors: dict[str, Tensor], file: Path, config: dict[str, Any]) -> None:
+def _write(tensors: dict[str, Tensor], file: Path, config: dict[str, Any], own: dict[str, str]) -> None:
     from safetensors.torch import save_file
 
     with complete_or_absent(file) as beside:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside, {"config": json.dumps(config)})
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside, {"config": json.dumps(config), **own})

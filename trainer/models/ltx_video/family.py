@@ -16,6 +16,7 @@ from ..key_map import KeyMap
 from . import keys
 from .comfy_files import write_comfy_files
 from .release import Release
+from .single_files import LAYOUT
 from .tokens import pack, positions, unpack
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ FEED_FORWARD = r"transformer_blocks\.\d+\.ff\.net\.(0\.proj|2)"
 
 class LTXVideo(ModelFamily):
     """LTX-Video 0.9 to 0.9.8, 2B and 13B, from a text and from a first frame."""
+
+    layout = LAYOUT
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)

@@ -34,7 +34,7 @@ def _transformer(shapes: Shapes) -> Told | None:
     _, channels, *patch = shapes["patch_embedding.weight"]
     area = patch[0] * patch[1] * patch[2]
     image, positions = shapes.get("img_emb.proj.0.weight"), shapes.get("img_emb.emb_pos")
-    heads = int(shapes.told.get("num_heads", max(width // HEAD_SIZE, 1)))
+    heads = int(shapes.config.get("transformer", {}).get("num_heads", max(width // HEAD_SIZE, 1)))
     return Told({
         "num_layers": shapes.count("blocks.*."), "num_attention_heads": heads, "attention_head_dim": width // heads,
         "ffn_dim": shapes["blocks.0.ffn.0.weight"][0], "freq_dim": shapes["time_embedding.0.weight"][1],
