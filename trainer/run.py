@@ -116,12 +116,14 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
             if reason:
                 log.notice(f"Training under the name '{folder.name}': {reason}.", "output.name", "info")
             with _failure_told(log):
-                return _train(job, places, folder, dataset, components, log)
+                return _train(job, places, folder, dataset, components, log, weights)
     finally:
         components.drop_all()
 
 
-def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: TrainingData, components: Components, log: EventLog) -> RunResult:
+def _train(
+    job: TrainingJob, places: Places, folder: RunFolder, dataset: TrainingData, components: Components, log: EventLog, base_hash: str
+) -> RunResult:
     from .adapters.export import Exporter
     from .data.sampler import Sampler
     from .experts import trained_experts
@@ -130,7 +132,7 @@ def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: Trainin
     from .training import Training
 
     family, compute, steps = components.family, components.compute, job.schedule.steps
-    exporter = Exporter(places.loras, folder.name, job, family)
+    exporter = Exporter(places.loras, folder.name, job, family, base_hash)
     experts = trained_experts(family.spec, job.model.expert)
     files, done = {expert.name: exporter.file(steps, expert.name) for expert in experts}, steps
     if folder.checkpoints()[-1:] == [steps] and all(_readable(file, family) for file in files.values()):

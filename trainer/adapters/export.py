@@ -32,6 +32,7 @@ class Exporter:
     name: str
     job: TrainingJob
     family: ModelFamily
+    base_hash: str = ""  # of the transformer's files, as data.content.component_identity gives it
 
     def file(self, step: int, expert: str = "") -> Path:
         """The file of a step, for models of several experts one for each."""
@@ -65,6 +66,7 @@ class Exporter:
             "ss_steps": str(step),
             "ss_learning_rate": str(job.optimizer.learning_rate),
             "ss_seed": str(job.schedule.seed),
+            **({"video_trainer.base_model_hash": self.base_hash} if self.base_hash else {}),
             "video_trainer.version": __version__,
             "video_trainer.job": json.dumps(_without_paths(job.model_dump(mode="json"))),
         }

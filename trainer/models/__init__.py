@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import fail, nearest
 from .base import ModelFamily
-from .files import DiffusersFolder
+from .files import DiffusersFolder, NoFiles
 
 FAMILIES = {"wan": ".wan", "ltx_video": ".ltx_video"}
 
@@ -17,6 +17,11 @@ def family_class(name: str) -> type[ModelFamily]:
     if name not in FAMILIES:
         raise fail("model.family", f"'{name}' is unknown.", nearest(name, list(FAMILIES)))
     return import_module(FAMILIES[name], __package__).Family
+
+
+def known_family(name: str) -> ModelFamily:
+    """A family without any model's files, for names and layers; sizes are those of its main release."""
+    return family_class(name)(NoFiles(name))
 
 
 def open_model(folder: Path, family: str = "") -> ModelFamily:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ..errors import Problem, fail
+from ..errors import Problem, UserError, fail
 
 if TYPE_CHECKING:
     import torch
@@ -108,3 +108,37 @@ class DiffusersFolder:
                 if name in file.keys():  # noqa: SIM118 (the opened file is no mapping)
                     return file.get_tensor(name)
         raise fail(f"{self.name}, {part}", f"holds no tensor '{name}'.", "Download this part of the model again.")
+
+
+class NoFiles:
+    """A model of which nothing but the family is known: all configurations are empty, so that its classes' defaults hold."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def config(self, part: str) -> dict[str, Any]:
+        """Empty."""
+        return {}
+
+    def has(self, part: str) -> bool:
+        """False."""
+        return False
+
+    def paths(self, prefixes: Sequence[str]) -> dict[str, Path]:
+        """None."""
+        return {}
+
+    def folder(self, part: str) -> Path:
+        """Raises UserError."""
+        raise self._absent(part)
+
+    def load(self, part: str, kind: type[M], dtype: torch.dtype) -> M:
+        """Raises UserError."""
+        raise self._absent(part)
+
+    def tensor(self, part: str, name: str) -> Tensor:
+        """Raises UserError."""
+        raise self._absent(part)
+
+    def _absent(self, part: str) -> UserError:
+        return fail(f"{self.name}, {part}", "is not there: only the model's family was named.", "Give the model's folder.")
