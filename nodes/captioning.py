@@ -37,7 +37,8 @@ class CaptionClips(io.ComfyNode):
                 ),
                 io.String.Input(
                     "captions", display_name="captions", optional=True, force_input=True,
-                    tooltip="Instead of a clip: a list with one caption per clip, in the order of Clips to Images.",
+                    tooltip="Instead of a clip: a list with one caption per clip, or one text with a line for each, in the order of "
+                    "Clips to Images.",
                 ),
                 *schema.inputs(CaptionWriting, multiline=("instruction",)),
             ],
@@ -45,7 +46,7 @@ class CaptionClips(io.ComfyNode):
                 dataset_output(),
                 io.String.Output(
                     "captions_out", "captions", is_output_list=True,
-                    tooltip="What each clip's caption file says now, in the same order; empty for a clip without one.",
+                    tooltip="What the caption file of each clip that can be read says now, in the same order; empty for a clip without.",
                 ),
             ],
             is_input_list=True,
@@ -55,7 +56,7 @@ class CaptionClips(io.ComfyNode):
     @classmethod
     def execute(cls, dataset: list[DatasetSettings], **values: list[Any]) -> io.NodeOutput:
         """Writes what is missing, clip by clip; everything comes as a list, because the captions do."""
-        from ..trainer.data.captioning import caption_clips, sidecars, take_captions
+        from ..trainer.data.captioning import caption_clips, readable, sidecars, take_captions
         from ..trainer.events import EventLog
 
         require()
@@ -67,12 +68,13 @@ class CaptionClips(io.ComfyNode):
         listener = NodeListener()
         log = EventLog(listener)
         with running.cancelling():
-            places = sidecars(dataset[0], folders.own_folders(), log.check)
+            places, unread = readable(sidecars(dataset[0], folders.own_folders(), log.check), log.check)
             if captions is not None:
                 made = take_captions(places, captions, log, settings.existing)
             else:
                 captioner = ClipCaptioner(clip, settings.instruction, settings.max_length, settings.seed)
                 made = caption_clips(places, captioner, log, settings.existing, settings.frames)
+        made.failed[:0] = unread
         listener.conclude(str(made))
         return io.NodeOutput(dataset[0], made.captions, ui=ui.PreviewText(str(made)))
 
@@ -109,18 +111,18 @@ class ClipsToImages(io.ComfyNode):
 
     @classmethod
     def execute(cls, dataset: DatasetSettings, frames: int = 1, longest_side: int = 512) -> io.NodeOutput:
-        """Decodes them; a clip that cannot be read is a black picture, so that the others keep their places."""
+        """Decodes them; a clip that breaks off is a black picture, so that the others keep their places."""
         import torch
 
-        from ..trainer.data.captioning import frames_of, sidecars
+        from ..trainer.data.captioning import frames_of, readable, sidecars
         from ..trainer.data.sources.record import UnusableClip
         from ..trainer.events import EventLog, Phase
 
         require()
         listener = NodeListener()
-        log, images, unread = EventLog(listener), [], []
+        log, images = EventLog(listener), []
         with running.cancelling():
-            places = sidecars(dataset, folders.own_folders(), log.check)
+            places, unread = readable(sidecars(dataset, folders.own_folders(), log.check), log.check)
             log.emit(Phase("read", "Reading frames"))
             done = log.progress(len(places), "clips")
             for number, place in enumerate(places):
@@ -130,5 +132,6 @@ class ClipsToImages(io.ComfyNode):
                 except UnusableClip as error:
                     unread.append(f"{place.clip.name}: {error}. {error.cure}")
                     images.append(torch.zeros(1, longest_side, longest_side, 3))
+            done(len(places))
         listener.conclude("\n".join([f"{len(images)} clips", *unread]))
         return io.NodeOutput(images)

@@ -105,7 +105,7 @@ class FrameBuckets(io.ComfyNode):
 
     @classmethod
     def execute(cls, dataset: DatasetSettings, sizes: str, **values: Any) -> io.NodeOutput:
-        """Replaces sizes and frame rate."""
+        """Replaces sizes, frame rate and crop."""
         made = cls._settings(sizes, values)
         changed = ("buckets", "fps", *_LISTS, "crop_position", "no_upscale")
         return io.NodeOutput(dataset.model_copy(update={name: getattr(made, name) for name in changed}))

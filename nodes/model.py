@@ -77,7 +77,10 @@ class LoadModel(io.ComfyNode):
                     "source", found or [""], display_name="Model", default=found[0] if found else "",
                     tooltip="Diffusers folders found in ComfyUI's models/diffusers. Used when Folder or hub id is empty.",
                 ),
-                io.String.Input("path", display_name="Folder or hub id", default="", tooltip=f"{about} Empty uses the list above."),
+                io.String.Input(
+                    "path", display_name="Folder or hub id", default="",
+                    tooltip=f"{about} What is written here is used instead of the list above.",
+                ),
             ],
             outputs=[ModelSocket.Output("video_model", "video model", tooltip="The model, for Train Video Model and Sample Video.")],
         )  # fmt: skip
@@ -108,7 +111,8 @@ def _found(source: str, path: str, download: bool = False) -> Path:
 
     wanted = path.strip().strip("\"'") or source
     if not wanted:
-        raise fail("model", "no model is chosen.", "Put a diffusers folder into models/diffusers, or write a folder or a hub id.")
+        cure = "Choose one of the list, or write a folder or a hub id. The list has the folders in models/diffusers; R refreshes it."
+        raise fail("model", "no model is chosen.", cure)
     places = folders.places()
     return find_model(wanted, places.models, places.downloads if download else None)
 

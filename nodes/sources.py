@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from comfy_api.latest import io
 
 from ..trainer.data.sources.inspect import complaint, state
-from ..trainer.errors import UserError
+from ..trainer.errors import Problem, UserError
+from ..trainer.files import kind_of
 from ..trainer.job import DatasetSettings
 from ..trainer.packages import require
 from ..trainer.source_settings import (
@@ -45,7 +46,7 @@ def placed(source: S) -> S:
     place = folders.input_path(source.location)
     if isinstance(source, VideoFolder) and source.caption_file.strip():
         source = source.model_copy(update={"caption_file": str(folders.input_path(source.caption_file))})
-    hub_id = isinstance(source, HubDataset) and not place.exists()
+    hub_id = isinstance(source, HubDataset) and not kind_of(place)
     return source if hub_id or not source.location.strip() else source.at(str(place))
 
 
@@ -179,6 +180,18 @@ class LoadParquet(SourceNode):
     ABOUT = "Clips and captions that are encoded already, from FastVideo's Parquet files or those of Save Parquet."
     ALIASES = ("fastvideo", "latents", "preprocessed dataset", "precomputed", "load video dataset")
     OWN = ("folder", "encoder")
+
+    @classmethod
+    def _source(cls, values: dict[str, Any]) -> ParquetFolder:
+        """The source with its place absolute, in the input folder or else the output folder, where Save Parquet writes."""
+        source = schema.build(cls.SETTINGS, values)
+        if not source.location.strip():
+            return source
+        meant = [source.at(str(place)) for place in folders.own_paths(source.location)]
+        found = [complaint(one, folders.places().cache, False) for one in meant]
+        if "" not in found:
+            raise UserError(Problem(one.location, wrong) for one, wrong in zip(meant, found, strict=True))
+        return meant[found.index("")]
 
 
 class DemoClips(io.ComfyNode):

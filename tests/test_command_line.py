@@ -7,6 +7,9 @@ import pytest
 from tests.data.synthetic import write_clip
 from tests.tiny.wan import write_tiny_wan
 from trainer.__main__ import main
+from trainer.console import Console
+from trainer.events import Sample
+from trainer.runfolder import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +40,29 @@ def test_odd_settings_end_in_an_error_that_names_them(model, tmp_path, capsys, s
     assert capsys.readouterr().err.startswith("error: ")
 
 
+def test_a_model_that_is_nowhere_is_told_with_the_folders_that_were_searched(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for name in ("owner/no-such-model", "no such model"):
+        assert main(["sample", "a clip", "--model", name, "--models", str(tmp_path / "mine"), "--output", str(tmp_path / "out")]) == 1
+        told = capsys.readouterr().err
+        assert str(tmp_path / "mine") in told and str(tmp_path / "out/models") in told
+        assert "--models" in told and "models/diffusers" not in told
+
+
+@pytest.mark.parametrize("name", ["", "run", "job.json", "nothing"])
+def test_resume_of_what_is_no_run_says_what_is(tmp_path, capsys, name):
+    RunFolder.create(tmp_path / "run", "")  # moved out of its place
+    (tmp_path / "job.json").write_text("{}")
+    assert main(["resume", str(tmp_path / name), "--output", str(tmp_path)]) == 1
+    told = capsys.readouterr().err
+    assert f"error: {tmp_path / name}: is not the folder of a run" in told and str(tmp_path / "video_trainer/my-run") in told
+
+
+def test_the_terminal_names_a_sample_where_it_lies(tmp_path, capsys):
+    Console(tmp_path).emit(Sample(5, 0, "a clip", "samples/step-000005/00.mp4", run="my-run-0123abcd"))
+    assert f"sample at step 5: {tmp_path / 'my-run/samples/step-000005/00.mp4'}" in capsys.readouterr().err
+
+
 @pytest.fixture
 def job(model, tmp_path):
     """A job file of three clips, one of which is too short, and six examples to a step."""
@@ -54,6 +80,12 @@ def job(model, tmp_path):
         encoding="utf-8",
     )  # fmt: skip
     return tmp_path / "job.json"
+
+
+def test_clips_that_are_all_left_out_are_told_once_each(job, tmp_path, capsys):
+    assert main(["train", str(job), "--set", "dataset.windows.size=81", "--set", "dataset.buckets=[]", "--output", str(tmp_path)]) == 1
+    told = capsys.readouterr().err
+    assert "none of the clips can be used" in told and [told.count(f"{number}.mp4") for number in range(3)] == [1, 1, 1]
 
 
 def test_preview_writes_what_would_be_trained_and_loads_no_weights(job, tmp_path, capsys, monkeypatch):

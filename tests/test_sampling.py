@@ -1,10 +1,14 @@
 """Our sampler against diffusers' own pipeline at the same noise and sigmas."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from tests.tiny.wan import write_tiny_wan
 from trainer.errors import UserError
+from trainer.events import Progress
 from trainer.job import ComputeSettings
 from trainer.objectives.noise_levels import sampling_sigmas, shift_sigma
 from trainer.sampling import SampleRequest, VideoSampler, encode_prompt, start_noise
@@ -46,6 +50,13 @@ def test_equals_the_pipeline(folder):
     ).frames[0]  # fmt: skip
     theirs = (frames.permute(0, 2, 3, 1) * 255).round()
     assert (ours.float() - theirs).abs().max() <= 1
+
+
+def test_progress_ends_at_its_total(folder):
+    heard = []
+    listener = SimpleNamespace(emit=heard.append, request=lambda: None)
+    VideoSampler(folder, CPU, listener=listener)(replace(REQUEST, steps=2))
+    assert [(event.done, event.total) for event in heard if isinstance(event, Progress)] == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 
 def test_prompt_is_padded_with_zeros(folder):

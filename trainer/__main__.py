@@ -14,7 +14,7 @@ if not __package__:
 import argparse
 import io
 
-from .errors import Interrupted, UserError
+from .errors import Interrupted, UserError, fail
 from .packages import require
 
 try:
@@ -129,7 +129,13 @@ def _train(arguments: argparse.Namespace) -> int:
 
 
 def _resume(arguments: argparse.Namespace) -> int:
+    from .runfolder import RunFolder
+
     folder = arguments.run.resolve()
+    places = Places.under(folder.parent.parent)
+    if RunFolder.open(folder) is None or folder.parent != places.runs:
+        cure = f"Give the folder of a run, such as {arguments.output / places.runs.name / 'my-run'}; a job file is for train."
+        raise fail(str(arguments.run), "is not the folder of a run.", cure)
     job = TrainingJob.load(folder / "job.json")
     job = job.model_copy(update={"output": job.output.model_copy(update={"name": folder.name, "if_exists": "continue"})})
     arguments.output = folder.parent.parent
@@ -139,8 +145,9 @@ def _resume(arguments: argparse.Namespace) -> int:
 def _run(job: TrainingJob, arguments: argparse.Namespace) -> int:
     if arguments.device != "auto":
         job = job.model_copy(update={"compute": job.compute.model_copy(update={"device": arguments.device})})
-    with Console() as console:
-        result = run(job, _places(arguments), console)
+    places = _places(arguments)
+    with Console(places.runs) as console:
+        result = run(job, places, console)
     print(f"LoRA: {result.lora}\nrun:  {result.folder}")
     return 0
 

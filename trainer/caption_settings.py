@@ -7,15 +7,15 @@ from typing import Literal
 
 from pydantic import field_validator
 
-from .settings import Settings, setting
+from .settings import Settings, Text, setting
 
 
 class CaptionEdit(Settings):
     """What is done to captions, in this order: opening removed, tags shuffled, trigger and template, suffix."""
 
-    prefix: str = setting("", "Trigger", "Text put before every caption with one space, such as a trigger word or an id token.")
-    suffix: str = setting("", "Suffix", "Text put after every caption with one space, or none if it begins with a punctuation mark.")
-    template: str = setting(
+    prefix: Text = setting("", "Trigger", "Text put before every caption with one space, such as a trigger word or an id token.")
+    suffix: Text = setting("", "Suffix", "Text put after every caption with one space, or none if it begins with a punctuation mark.")
+    template: Text = setting(
         "", "Template", "Where trigger and caption go, such as '{trigger}, a film of {caption}'. Empty: '{trigger} {caption}'."
     )
     remove_openings: bool = setting(

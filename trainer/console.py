@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -11,12 +12,17 @@ from tqdm import tqdm
 
 from . import events
 from .events import Event, Request
+from .runfolder import run_name
 
 
 class Console:
-    """Shows a run on the terminal. Used as a context, the first Ctrl-C saves and stops, the second stops at once."""
+    """Shows a run on the terminal. Used as a context, the first Ctrl-C saves and stops, the second stops at once.
 
-    def __init__(self) -> None:
+    `runs` is the folder that the run's folder lies in, so that its files can be named.
+    """
+
+    def __init__(self, runs: Path = Path()) -> None:
+        self._runs = runs
         self._bar: tqdm[Any] | None = None
         self._kind = ""
         self._phase = ""
@@ -53,7 +59,7 @@ class Console:
         elif isinstance(event, events.Resumed):
             self._line(f"resumed after step {event.step}")
         elif isinstance(event, events.Sample):
-            self._line(f"sample at step {event.step}: {event.file}")
+            self._line(f"sample at step {event.step}: {self._runs / run_name(event.run) / event.file}")
         elif isinstance(event, events.Finished | events.Stopped | events.Failed):
             self._close()
 

@@ -6,6 +6,8 @@ from typing import Literal
 
 from .settings import Settings, setting
 
+LONGEST_CLIP = 86400  # s, a day
+
 
 class FrameSampling(Settings):
     """Which frames of a clip are trained on, in this order: duration, scenes, bucket, strategy, dropout, order."""
@@ -21,12 +23,13 @@ class FrameSampling(Settings):
         8, "Frame stride", "Frames between the starts of pieces; for slide only.", unit="frames", ge=1, le=2048, advanced=True
     )
     max_frames: int = setting(
-        0, "Most frames", "A clip counts as having at most so many frames, at the target rate, when its bucket is chosen; 0: no limit.",
-        unit="frames", ge=0, le=100000,
+        0, "Most frames", "A clip counts as having at most so many frames, at the target rate, when its bucket is chosen; windows lie "
+        "within them. 0: no limit.", unit="frames", ge=0, le=100000,
     )  # fmt: skip
     max_duration: float = setting(
-        0.0, "Longest duration", "Only so many seconds from a clip's beginning are used; 0: the whole clip.", unit="s", ge=0, le=86400
-    )
+        0.0, "Longest duration", "Only so many seconds from a clip's beginning are used; 0: the whole clip.",
+        unit="s", ge=0, le=LONGEST_CLIP,
+    )  # fmt: skip
     temporal_augmentation: Literal["off", "crop", "reverse", "crop and reverse"] = setting(
         "off", "Temporal augmentation",
         "Drawn once for each variant. crop: frames are taken from a random part of the clip, at least half of it, and at least as long as "
@@ -34,7 +37,7 @@ class FrameSampling(Settings):
         "a direction.",
     )  # fmt: skip
     variants: int = setting(
-        1, "Variants", "Times that a clip's random start, crop, reversal and frame dropout are drawn. Each variant is encoded ahead, and "
+        1, "Variants", "Times that a clip's random start, crop, reversal, dropout and order are drawn. Each variant is encoded ahead, and "
         "one of them is drawn each time the clip is seen. Nothing random: one variant.", ge=1, le=64,
     )  # fmt: skip
     scene_cuts: Literal["off", "split"] = setting(
@@ -55,7 +58,7 @@ class FrameSampling(Settings):
         advanced=True,
     )  # fmt: skip
     dataloader_threads: int = setting(
-        2, "Decoding threads", "Clips that are decoded ahead of the one that is being encoded; each holds about two examples in memory. "
+        2, "Decoding threads", "Clips that are decoded ahead of the one that is being encoded; each holds two or three examples in memory. "
         "0 decodes and encodes in turn. The result is the same.", unit="threads", ge=0, le=64, advanced=True,
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ from .caption_settings import CaptionEdit, CaptionSettings
 from .dataset_settings import DatasetSettings, WindowSettings
 from .errors import UserError, fail, from_validation
 from .job_versions import JOB_VERSION, upgraded
-from .settings import Settings, setting
+from .settings import Settings, Text, setting
 from .size_settings import Bucket
 from .source_settings import SOURCES, ParquetFolder, Source, VideoFolder
 
@@ -64,6 +64,10 @@ class ObjectiveSettings(Settings):
     first_frame_probability: float = setting(
         0.5, "First frame probability", "Share of examples that begin with their own first frame, for models that can start from a "
         "picture or from none; the others learn text to video.", ge=0, le=1, step=0.05, advanced=True,
+    )  # fmt: skip
+    snr_gamma: float = setting(
+        0.0, "Min-SNR gamma", "Weighs noise levels by min(signal-to-noise ratio, gamma), which takes weight from the highest; 5 is "
+        "usual, 0 uses the model's own weights.", ge=0, le=100, step=0.5, advanced=True,
     )  # fmt: skip
     logit_mean: float = setting(0.0, "Logit mean", "Mean of the logit-normal distribution.", ge=-5, le=5, step=0.1, advanced=True)
     logit_std: float = setting(1.0, "Logit deviation", "Deviation of the logit-normal distribution.", gt=0, le=5, step=0.1, advanced=True)
@@ -134,8 +138,8 @@ class MemorySettings(Settings):
 class SamplePrompt(Settings):
     """One sample video to draw while training."""
 
-    prompt: str = setting("", "Prompt", "What to show.")
-    negative: str = setting("", "Negative", "What to avoid.")
+    prompt: Text = setting("", "Prompt", "What to show.")
+    negative: Text = setting("", "Negative", "What to avoid.")
     size: Bucket | None = setting(None, "Size", "Frames x height x width; empty uses the first bucket.")
     seed: int = setting(0, "Seed", "Seed of the starting noise.", ge=0, le=2**53 - 1)
     image: str = setting("", "First frame", "Image file to start from, for families that take one.")

@@ -212,9 +212,14 @@ def open_run(job: TrainingJob, dataset: str, runs: Path, loras: Path) -> tuple[R
         number += 1
 
 
+def run_name(run_id: str) -> str:
+    """The name of the folder of the run with this id."""
+    return run_id.rpartition("-")[0]
+
+
 def find_run(runs: Path, run_id: str) -> RunFolder | None:
     """The run with this id among the folders in `runs`, or None."""
-    name = run_id.rpartition("-")[0]
+    name = run_name(run_id)
     if not name or name != Path(name).name or name in (".", "..") or "\\" in name:
         return None
     run = RunFolder.open(runs / name)

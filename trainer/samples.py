@@ -41,4 +41,5 @@ class Samples:
             text, negative = self.dataset.text(request.prompt), self.dataset.text(request.negative)
             write_mp4(draw(self.components, request, text, negative, countdown), file, self.components.family.spec.fps)
             self.log.emit(events.Sample(step, slot, request.prompt, file.relative_to(self.run.path).as_posix()))
+        countdown.finish()
         self.components.park_vae()

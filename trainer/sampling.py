@@ -63,10 +63,10 @@ class SampleRequest:
                 f"{self.frames} is not possible, this model takes {spec.frame_rule}.",
                 f"Use {spec.frame_rule.floor(self.frames)}.",
             )
-        for name, value in (("height", self.height), ("width", self.width)):
-            if value % spec.size_multiple:
-                nearest = max(round(value / spec.size_multiple), 1) * spec.size_multiple
-                raise fail(name, f"{value} is not a multiple of {spec.size_multiple}.", f"Use {nearest}.")
+        nearest = spec.size_near(self.height, self.width)
+        for name, value, side in zip(("height", "width"), (self.height, self.width), nearest, strict=True):
+            if value != side:
+                raise fail(name, f"{value} is not possible, this model takes {spec.size_rule}.", f"Use {side}.")
         return self
 
 
@@ -171,7 +171,10 @@ def _given(components: Components, request: SampleRequest) -> dict[str, Tensor]:
 
 
 class Countdown:
-    """The `check` of drawing requests one after the other: hears a cancel and reports progress, decoding as one step."""
+    """The `check` of drawing requests one after the other: hears a cancel and reports progress, decoding as one step.
+
+    `finish` is called when all are drawn.
+    """
 
     def __init__(self, log: EventLog, requests: Sequence[SampleRequest]) -> None:
         self._total = sum(request.steps + 1 for request in requests)
@@ -180,6 +183,10 @@ class Countdown:
     def __call__(self) -> None:
         self._report(self._done)
         self._done += 1
+
+    def finish(self) -> None:
+        """Reports the last request as decoded."""
+        self._report(self._total)
 
 
 class VideoSampler:
@@ -221,10 +228,13 @@ class VideoSampler:
         text, negative = self.text(request.prompt), self.text(request.negative)
         self.components.park_text_encoder()
         self.attach()
+        countdown = Countdown(self.log, [request])
         try:
-            return draw(self.components, request, text, negative, Countdown(self.log, [request]))
+            video = draw(self.components, request, text, negative, countdown)
         finally:
             self.components.park_vae()
+        countdown.finish()
+        return video
 
 
 def encode_prompt(folder: Path, text: str, settings: ComputeSettings) -> Tensor:

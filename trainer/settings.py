@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 
 def setting(
@@ -25,6 +25,15 @@ def setting(
     extra: dict[str, Any] = {"unit": unit, "advanced": advanced, "step": step}
     kind: dict[str, Any] = {"default_factory": default} if callable(default) else {"default": default}
     return Field(**kind, title=label, description=text, json_schema_extra=extra, ge=ge, gt=gt, le=le, lt=lt)
+
+
+def _whole(text: str) -> str:
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ValueError("it holds half of a character (a lone surrogate), which no text encoder reads")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_whole)]  # what text encoders read; a path may hold halves, of a name that is not UTF-8
 
 
 class Settings(BaseModel):

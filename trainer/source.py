@@ -31,5 +31,6 @@ def find_model(source: str, model_folders: Sequence[Path], downloads: Path | Non
             return candidate  # open_model says what is wrong inside
     if not HUB_ID.fullmatch(name.replace("\\", "/")):
         looked = ", ".join(str(folder) for folder in model_folders) or "no model folders are known"
-        raise fail("model.source", f"'{name}' was not found (looked in: {looked}).", "Give the full path of a diffusers folder.")
-    return snapshot(name.replace("\\", "/"), HUB_FILES, downloads, downloads is not None, "model.source")
+        cure = "Give the full path of a diffusers folder, or on the command line name the folder that it lies in with --models."
+        raise fail("model.source", f"'{name}' was not found (looked in: {looked}).", cure)
+    return snapshot(name.replace("\\", "/"), HUB_FILES, downloads, downloads is not None, "model.source", looked=model_folders)

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, TypeVar
 from pydantic import Field
 
 from .caption_settings import CaptionEdit
-from .settings import Settings, setting
+from .settings import Settings, Text, setting
 
 S = TypeVar("S", bound="SourceSettings")
 _IMAGES = "Also take still images, as clips of one frame."
@@ -40,7 +40,7 @@ class SourceSettings(Settings):
 class ClipSettings(SourceSettings):
     """What all sources of clips share that are still to be encoded."""
 
-    caption: str = setting("", "Caption", "Caption for clips without one of their own; empty trains them uncaptioned.")
+    caption: Text = setting("", "Caption", "Caption for clips without one of their own; empty trains them uncaptioned.")
     caption_edits: list[CaptionEdit] = setting(list, "Caption edits", "What is done to this source's captions, one edit after the other.")
 
 
@@ -74,7 +74,7 @@ class VideoList(ClipSettings):
     """A text file naming clips and one with their captions, line by line."""
 
     kind: Literal["list"] = "list"
-    folder: str = setting("", "Folder", "Folder holding the two lists; clips are named relative to it.")
+    folder: str = setting("", "Folder", "Folder holding the two lists; clips are named relative to their list.")
     videos: str = setting("", "Clip list", "File naming one clip per line; empty finds videos.txt or video.txt.", advanced=True)
     captions: str = setting(
         "", "Caption list", "File with one caption per line; empty finds prompts.txt, captions.txt, prompt.txt or caption.txt.",

@@ -21,6 +21,13 @@ export function tickDecimals(ticks) {
   return 8;
 }
 
+/** First and last step of the axis: a short run that is training has room for its next steps, one that ended has none. */
+export function stepRange(steps, firstSample, total, running) {
+  const first = steps[0] <= 1 ? 0 : Math.min(steps[0], firstSample ?? Infinity);
+  const end = steps[steps.length - 1];
+  return [first, Math.max(end, first + 1, running ? Math.min(first + 10, total || Infinity) : 0)];
+}
+
 /** Range of the loss axis: all of the smoothed line, and the raw one without its rare peaks. */
 export function lossRange(losses, smooth) {
   const raw = sorted(losses);

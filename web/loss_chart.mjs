@@ -1,6 +1,6 @@
 // The loss chart: a canvas that draws a run, shows values under the pointer and sample steps on its axis.
 
-import { lossRange, nearest, niceTicks, thin, tickDecimals } from "./chart_scale.mjs";
+import { lossRange, nearest, niceTicks, stepRange, thin, tickDecimals } from "./chart_scale.mjs";
 import { formatCount, formatLoss, formatRate } from "./format.mjs";
 
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', sans-serif";
@@ -76,8 +76,7 @@ export class LossChart {
     const decimals = tickDecimals(yTicks);
     const yLabels = yTicks.map((tick) => tick.toFixed(decimals));
     const left = Math.ceil(Math.max(...yLabels.map((label) => context.measureText(label).width), 20)) + 12;
-    const first = run.steps[0] <= 1 ? 0 : Math.min(run.steps[0], run.samples[0]?.step ?? Infinity);
-    const last = Math.max(run.steps[run.steps.length - 1], first + 10);
+    const [first, last] = stepRange(run.steps, run.samples[0]?.step, run.total, run.status === "running");
     const view = { left, width: width - left - MARGIN.right, top: MARGIN.top, bottom, low, high, first, last, yTicks, yLabels };
     view.xTicks = niceTicks(first, last, Math.max(2, Math.floor(view.width / 80)), true);
     view.x = (step) => left + ((step - first) / (last - first)) * view.width;

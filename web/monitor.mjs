@@ -1,7 +1,7 @@
 // The monitor of one Train node: status, chart, samples, notices and requests.
 
 import { el, icon } from "./elements.mjs";
-import { NONE, formatCount, formatDuration, formatLoss, formatMemory, formatRate, formatSpeed } from "./format.mjs";
+import { NONE, fileName, formatCount, formatDuration, formatLoss, formatMemory, formatRate, formatSpeed } from "./format.mjs";
 import { LossChart } from "./loss_chart.mjs";
 import { phaseText } from "./run_state.mjs";
 import { SampleStrip } from "./sample_strip.mjs";
@@ -169,7 +169,8 @@ export class Monitor {
   }
 
   renderNotices(run) {
-    const list = (run?.notices ?? []).filter((notice) => notice.level !== "info").slice().reverse();
+    const list = (run?.notices ?? []).filter((notice) => notice.level !== "info").reverse();
+    list.sort((a, b) => !a.where - !b.where); // what is said of one file comes before what is said of all
     if (run?.failure) list.unshift({ level: "error", text: run.failure, where: "", count: 1 });
     if (this.refusal) list.unshift({ level: "info", text: this.refusal, where: "", count: 1 });
     const key = JSON.stringify(list);
@@ -234,7 +235,7 @@ function chartLabel(run) {
 
 function noticeItem({ level, text, where, count }) {
   const item = el("li", `vt-notice vt-${level}`);
-  if (where) item.append(el("b", "", { textContent: where }), " ");
+  if (where) item.append(el("b", "", { textContent: fileName(where), title: where }), " ");
   item.append(text);
   if (count > 1) item.append(" ", el("span", "vt-times", { textContent: `×${count}` }));
   return item;

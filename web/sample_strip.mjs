@@ -20,6 +20,8 @@ export class SampleStrip {
       this.playAll();
     });
     this.watcher.observe(this.row);
+    this.sizes = new ResizeObserver(() => this.hint());
+    this.sizes.observe(this.row);
   }
 
   build() {
@@ -33,6 +35,7 @@ export class SampleStrip {
     this.forth.addEventListener("click", () => this.choose(this.position() + 1));
     this.chooser = el("div", "vt-chooser", {}, this.back, this.slider, this.forth, this.label);
     this.row = el("div", "vt-tiles");
+    this.row.addEventListener("scroll", () => this.hint());
     this.empty = el("div", "vt-strip-empty", { textContent: "Sample videos appear here" });
     this.element = el("section", "vt-strip", {}, el("div", "vt-strip-head", {}, el("h3", "", { textContent: "Samples" }), this.chooser), this.row, this.empty);
     this.element.setAttribute("aria-label", "Sample videos");
@@ -91,15 +94,22 @@ export class SampleStrip {
 
   fill(group) {
     const videos = group ? group.videos : [];
+    this.row.style.setProperty("--vt-tile-count", videos.length || 1);
     while (this.tiles.length > videos.length) this.tiles.pop().element.remove();
     videos.forEach((video, i) => {
       if (!this.tiles[i]) {
         this.tiles[i] = new Tile();
         this.row.append(this.tiles[i].element);
+        this.sizes.observe(this.tiles[i].element);
       }
       if (video) this.tiles[i].show(this.videoUrl(this.run, video), video.prompt);
     });
     this.playAll();
+  }
+
+  /** Fades the right edge while there are more videos beyond it. */
+  hint() {
+    this.row.classList.toggle("vt-more", this.row.scrollWidth - this.row.clientWidth - this.row.scrollLeft > 4);
   }
 
   /** Plays what is on screen; elements moved by the renderer come back paused. */
@@ -109,6 +119,7 @@ export class SampleStrip {
 
   dispose() {
     this.watcher.disconnect();
+    this.sizes.disconnect();
     for (const tile of this.tiles) tile.element.remove();
   }
 }

@@ -40,6 +40,13 @@ def input_path(text: str) -> Path:
     return Path(folder_paths.get_input_directory()) / folder_path(text)
 
 
+def own_paths(text: str) -> list[Path]:
+    """What a user's words may mean: an absolute path, or the same place in ComfyUI's input folder and in its output folder."""
+    from ...trainer.data.sources.paths import folder_path
+
+    return list(dict.fromkeys(root / folder_path(text) for root in own_folders()))
+
+
 def output_folder(text: str) -> Path:
     """A folder below ComfyUI's output folder; raises UserError for any other, wherever links lead."""
     from ...trainer.data.sources.paths import folder_path

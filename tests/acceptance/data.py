@@ -236,7 +236,7 @@ def encoder_busy() -> list[Check]:
         (folder / "clips").mkdir()
         unlike(write_clips(folder / "clips", 24))
         in_turn, ahead = (_busy(folder, threads) for threads in (0, 2))
-    print(f"  24 clips of 25x480x832 on {torch.cuda.get_device_name()}; decoding and encoding in turn: {in_turn:.1%}")
+    print(f"  24 clips of 33x480x832 on {torch.cuda.get_device_name()}; decoding and encoding in turn: {in_turn:.1%}")
     return [at_least("encoder at work", ahead, BUSY, ".1%")]
 
 
@@ -269,7 +269,7 @@ def _busy(folder: Path, threads: int) -> float:
     family.encode_video = timed(family.encode_video)  # type: ignore[method-assign]
     components = Components(family, Compute(ComputeSettings(device="cuda")), log)
     settings = DatasetSettings(
-        sources=[VideoFolder(folder=str(folder / "clips"))], buckets=[Bucket(frames=25, height=480, width=832)], dataloader_threads=threads
+        sources=[VideoFolder(folder=str(folder / "clips"))], buckets=[Bucket(frames=33, height=480, width=832)], dataloader_threads=threads
     )
     prepare_dataset(settings, CaptionSettings(), family, TensorCache(folder / f"cache {threads}"), components, log)
     return sum(end - start for start, end in spans[1:]) / (spans[-1][1] - spans[1][0])  # the first warms the card up

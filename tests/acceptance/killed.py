@@ -83,8 +83,8 @@ def ended(process: int) -> int:
 
 
 def entries(cache: Path) -> dict[str, bytes]:
-    """All files of a cache but those that remember times of files."""
-    files = (path for path in cache.rglob("*") if path.is_file() and path.name not in ("index.json", "used.json"))
+    """All files of a cache but those that only save time: they remember times and days."""
+    files = (path for path in cache.rglob("*") if path.is_file() and path.name not in ("index.json", "used.json", "probes.json"))
     return {path.relative_to(cache).as_posix(): path.read_bytes() for path in files}
 
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { lossRange, nearest, niceTicks, thin, tickDecimals } from "../../web/chart_scale.mjs";
+import { lossRange, nearest, niceTicks, stepRange, thin, tickDecimals } from "../../web/chart_scale.mjs";
 
 test("ticks are round and inside the range", () => {
   assert.deepEqual(niceTicks(0, 1, 5), [0, 0.2, 0.4, 0.6, 0.8, 1]);
@@ -46,4 +46,14 @@ test("nearest finds the closest position", () => {
   assert.equal(nearest([1, 5, 9], -4), 0);
   assert.equal(nearest([1, 5, 9], 3.5), 1);
   assert.equal(nearest([1, 5, 9], 100), 2);
+});
+
+test("the axis of a short run ends at its last step, and leaves room only while it trains", () => {
+  assert.deepEqual(stepRange([1, 2, 3, 4, 5], 0, 5, false), [0, 5]);
+  assert.deepEqual(stepRange([1, 2], 0, 5, true), [0, 5]);
+  assert.deepEqual(stepRange([1, 2], 0, 1000, true), [0, 10]);
+  assert.deepEqual(stepRange([1, 2], 0, 1000, false), [0, 2]);
+  assert.deepEqual(stepRange([1], undefined, 1, false), [0, 1]);
+  assert.deepEqual(stepRange([7], 7, 7, false), [7, 8]);
+  assert.deepEqual(stepRange([501, 502], 500, 0, true), [500, 510]);
 });

@@ -108,7 +108,7 @@ def test_off_grid_areas_and_counts_are_told() -> None:
     made, notices = sizes(DatasetSettings(resolutions=[572], frame_buckets=[120]), SPEC, windowed=False)
     assert [str(notice) for notice in notices] == [
         "dataset.frame_buckets.0: 120 frames were rounded to 117: the model takes 4n+1.",
-        "dataset.resolutions.0: 572x572 was rounded to 576x576: sides are multiples of 16.",
+        "dataset.resolutions.0: 572x572 was rounded to 576x576: the model takes multiples of 16.",
     ]
     assert {bucket.frames for bucket in made.buckets} == {117}
 

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from tests.data.synthetic import Watcher, index_of, watched, write_clip
-from trainer.data.captioning import caption_clips, frames_of, sidecars, take_captions
+from trainer.data.captioning import caption_clips, frames_of, readable, sidecars, take_captions
 from trainer.data.sources.record import UnusableClip
 from trainer.data.sources.scan import scan
 from trainer.dataset_settings import DatasetSettings
@@ -109,8 +109,26 @@ def test_unreadable_clips_and_silence_are_reported_and_the_others_captioned(fold
     assert made.captions == ["", "café by night", ""] and made.written == 0
     assert made.failed[0].startswith("a.mp4: cannot be read") and made.failed[1] == "sub/c.v1.mp4: the captioner said nothing."
     assert str(made).splitlines()[0] == "0 captions written, 0 replaced, 1 kept as they were" and made.failed[0] in str(made)
-    made = take_captions(sidecars(dataset(folder), [folder.parent]), ["one", "two", "three"], LOG)
-    assert made.captions == ["", "café by night", "three"] and not (folder / "a.txt").exists()
+
+
+def test_clips_that_cannot_be_read_are_neither_counted_nor_captioned(folder: Path) -> None:
+    (folder / "a.mp4").write_bytes(b"broken")
+    good, unread = readable(sidecars(dataset(folder), [folder.parent]))
+    assert [place.clip.name for place in good] == ["b.mp4", "sub/c.v1.mp4"] and unread[0].startswith("a.mp4: cannot be read")
+    made = take_captions(good, ["two", "three"], LOG)
+    assert made.captions == ["café by night", "three"] and not (folder / "a.txt").exists()
+    for path in folder.rglob("*.mp4"):
+        path.write_bytes(b"broken")
+    with pytest.raises(UserError, match=r"none of the 3 clips can be read\. a\.mp4: "):
+        readable(sidecars(dataset(folder), [folder.parent]))
+
+
+def test_one_text_is_a_line_for_each_clip(folder: Path) -> None:
+    places = sidecars(dataset(folder), [folder.parent])
+    assert take_captions(places, ["one\n\ntwo \nthree\n"], LOG, "overwrite").captions == ["one", "two", "three"]
+    with pytest.raises(UserError, match=r"one text with 2 lines was given for 3 clips that can be read.*a text with a line for each"):
+        take_captions(places, ["one\ntwo"], LOG)
+    assert take_captions(places[:1], ["all\nof it"], LOG, "overwrite").captions == ["all of it"]
 
 
 def test_a_list_is_written_in_the_order_of_the_clips(folder: Path) -> None:
@@ -121,7 +139,7 @@ def test_a_list_is_written_in_the_order_of_the_clips(folder: Path) -> None:
 
 def test_a_list_of_another_length_names_both_counts_and_writes_nothing(folder: Path) -> None:
     before = files(folder)
-    with pytest.raises(UserError, match=r"captions: 2 captions were given for 3 clips.*'a.mp4'.*'sub/c.v1.mp4'"):
+    with pytest.raises(UserError, match=r"captions: 2 captions were given for 3 clips that.*'a.mp4'.*'sub/c.v1.mp4'"):
         take_captions(sidecars(dataset(folder), [folder.parent]), ["one", "two"], LOG, "overwrite")
     assert files(folder) == before
 

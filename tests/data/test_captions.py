@@ -1,22 +1,28 @@
 """What text a clip is trained with: encodings, edits in their order, variants, and clips without a caption."""
 
+import os
+import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from tests.data.synthetic import FakeEncoders, FakeFamily, watched
+from tests.data.test_archives import write_tar
 from tests.data.test_folder import touch
 from tests.data.test_prepare import Setup
 from trainer.caption_settings import CaptionEdit, CaptionSettings
+from trainer.data.cache import TensorCache
 from trainer.data.captions import is_left_out, shuffled, training_texts, without_opening
+from trainer.data.prepare import prepare_dataset
 from trainer.data.sampler import Example
 from trainer.data.sources.record import ClipRecord
 from trainer.data.sources.scan import scan
 from trainer.errors import UserError
-from trainer.job import Bucket, TrainingJob
+from trainer.job import Bucket, DatasetSettings, TrainingJob
 from trainer.objectives.flow_matching import FlowMatching
-from trainer.source_settings import VideoFolder
+from trainer.source_settings import HubDataset, MetadataTable, Source, VideoFolder, WebDataset
 
 
 def texts(*captions: str, seed: int = 0, **edit: object) -> list[str]:
@@ -179,3 +185,50 @@ def test_a_visit_draws_one_of_the_captions_by_key() -> None:
     dropped = drawn(("one", "two", "three"), 0.5, 300)
     assert 100 < dropped.count("") < 200
     assert all(text in ("", before) for text, before in zip(dropped, seen, strict=True)), "dropout moves no other draw"
+
+
+# halves of characters -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are characters here")
+def test_a_name_that_is_not_utf_8_is_a_caption_of_whole_characters(tmp_path: Path) -> None:
+    setup = Setup(tmp_path)
+    setup.clip("plain.mp4", 5, caption=None).rename(setup.clips / os.fsdecode(b"caf\xe9.mp4"))
+    store, fake = TensorCache(setup.cache), FakeFamily(setup.model)
+    settings = DatasetSettings(sources=[VideoFolder(folder=str(setup.clips), captions_from="file name")])
+    dataset = prepare_dataset(settings, CaptionSettings(), fake, store, FakeEncoders(), watched(setup.watcher))
+    (item,) = dataset.items
+    assert (item.name, item.captions) == ("caf?.mp4", ("caf?",)) and fake.texts == ["", "caf?"] and item.path.is_file()
+    assert any("1 captions hold what is no character" in notice for notice in setup.watcher.notices)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "tar", "arrow"])
+def test_captions_of_lists_and_archives_are_of_whole_characters(tmp_path: Path, kind: str) -> None:
+    touch(tmp_path, "a.mp4")
+    source: Source = MetadataTable(file=str(tmp_path / "metadata.jsonl"))
+    expected = "half ? of one"
+    if kind == "jsonl":
+        (tmp_path / "metadata.jsonl").write_bytes(rb'{"file_name": "a.mp4", "caption": ["half \ud83d of one", "whole \ud83d\ude00"]}')
+    elif kind == "tar":
+        source = WebDataset(path=str(write_tar(tmp_path / "x.tar", {"a.mp4": b"x", "a.json": rb'{"text": "half \udc00 of one"}'})))
+    else:
+        pa = pytest.importorskip("pyarrow")
+        texts = pa.array([b"caf\xe9"], pa.binary()).view(pa.string())  # which Arrow does not check
+        with pa.ipc.new_file(str(tmp_path / "data.arrow"), (table := pa.table({"video": ["a.mp4"], "caption": texts})).schema) as writer:
+            writer.write_table(table)
+        source, expected = HubDataset(source=str(tmp_path)), "café"  # bytes are read as those of a caption file
+    found = scan([source], tmp_path / "cache")
+    assert found.clips[0].captions == ((expected, "whole 😀") if kind == "jsonl" else (expected,))
+    assert any("1 captions hold what is no character" in notice.found for notice in found.notices) == (kind != "arrow")
+
+
+@pytest.mark.parametrize("where", ["captions.prefix", "captions.suffix", "samples.prompts.0.prompt", "dataset.sources.0.caption"])
+def test_a_setting_with_half_a_character_is_refused(where: str) -> None:
+    part, _, name = where.partition(".")
+    *_, name = name.rpartition(".")
+    value = {name: "\ud800"}
+    data = {"captions": value, "samples": {"prompts": [value]}, "dataset": {"sources": [{"kind": "folder", **value}]}}[part]
+    with pytest.raises(UserError, match=f"{where}: .*half of a character"):
+        TrainingJob.parse({part: data})
+    job = TrainingJob.parse({"dataset": {"sources": [{"kind": "folder", "folder": "/caf\udce9"}]}})  # a path may be any bytes
+    assert job.dataset.sources[0].location == "/caf\udce9"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from datetime import date, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +13,10 @@ from PIL import Image
 
 from tests.data.synthetic import turn_by_display_matrix, write_clip
 from trainer.data import known_probes
-from trainer.data.cache import TensorCache
-from trainer.data.content import file_digest
+from trainer.data.content import Content, file_digest, signature
+from trainer.data.kept import keep, kept
 from trainer.data.known_probes import KnownProbes
-from trainer.data.probe import probe
+from trainer.data.probe import PROBE_FORMAT, probe
 from trainer.data.sources.record import UnusableClip
 
 
@@ -38,36 +40,70 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [*made, folder / "still.png", folder / "moving.webp"]
 
 
+def of(path: Path) -> Content:
+    return Content(file_digest(path), tuple(signature(path)), True)
+
+
 def test_a_kept_probe_is_the_one_made_anew(clips: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = KnownProbes(TensorCache(tmp_path))
-    made = {path.name: first(path, file_digest(path)) for path in clips}
+    first = KnownProbes(tmp_path)
+    made = {path.name: first(path, of(path)) for path in clips}
     assert made == {path.name: probe(path) for path in clips}
     first.save()
     monkeypatch.setattr(known_probes, "probe", lambda path: pytest.fail(f"{path} was opened again"))
-    again = KnownProbes(TensorCache(tmp_path))
-    assert {path.name: again(path, file_digest(path)) for path in clips} == made
+    again = KnownProbes(tmp_path)
+    assert {path.name: again(path, of(path)) for path in clips} == made
 
 
 def test_other_bytes_and_another_extension_are_probed(clips: list[Path], tmp_path: Path) -> None:
-    known = KnownProbes(TensorCache(tmp_path))
-    known(clips[0], "a")
-    assert known(clips[2], "b") == probe(clips[2])
-    assert known(clips[7], "a") == probe(clips[7])  # a PNG of the same hash name
+    known = KnownProbes(tmp_path)
+    known(clips[0], of(clips[0]))
+    assert known(clips[2], of(clips[2])) == probe(clips[2])
+    picture = shutil.copy(clips[7], tmp_path / "picture.bmp")  # the same bytes by another extension
+    assert known(clips[7], of(clips[7])).picture and known(picture, of(picture)) == probe(picture)
+    known.save()
+    assert len(kept(known.path)["probes"]) == 4
 
 
 def test_what_cannot_be_read_is_tried_again(tmp_path: Path) -> None:
-    known, bad = KnownProbes(TensorCache(tmp_path)), tmp_path / "bad.mp4"
+    known, bad = KnownProbes(tmp_path), tmp_path / "bad.mp4"
     bad.write_bytes(b"no clip")
     for _ in range(2):
         with pytest.raises(UnusableClip):
-            known(bad, "a")
+            known(bad, of(bad))
 
 
-@pytest.mark.parametrize("damage", ["", "[]", '{"format": 0, "probes": {}}', '{"format": 1, "probes": 3}', "entry"])
-def test_a_damaged_or_older_file_is_remade(clips: list[Path], tmp_path: Path, damage: str) -> None:
-    file = tmp_path / "probes.json"
-    file.write_text(json.dumps({"format": 1, "probes": {"a.mp4": {"ticks": {}}}}) if damage == "entry" else damage, encoding="utf-8")
-    known = KnownProbes(TensorCache(tmp_path))
-    assert known(clips[0], "a") == probe(clips[0])
+@pytest.mark.parametrize(("field", "value"), [("end", "-1"), ("height", -1), ("ticks", None), ("interlaced", "x"), ("codec", 3)])
+def test_an_entry_that_was_changed_is_probed_again(clips: list[Path], tmp_path: Path, field: str, value: object) -> None:
+    known = KnownProbes(tmp_path)
+    known(clips[0], of(clips[0]))
     known.save()
-    assert "a.mp4" in json.loads(file.read_text(encoding="utf-8"))["probes"]
+    text = json.loads(known.path.read_text(encoding="utf-8"))
+    for _, entry in text["data"]["probes"].values():
+        entry[field] = value
+    known.path.write_text(json.dumps(text), encoding="utf-8")
+    again = KnownProbes(tmp_path)
+    assert again(clips[0], of(clips[0])) == probe(clips[0])
+    again.save()
+    assert KnownProbes(tmp_path)(clips[0], of(clips[0])) == probe(clips[0])
+
+
+def test_probes_of_another_format_are_made_anew(clips: list[Path], tmp_path: Path) -> None:
+    name = f"{file_digest(clips[0])}.mp4"
+    keep(tmp_path / "probes.json", {"format": PROBE_FORMAT - 1, "probes": {name: [date.today().isoformat(), {}]}})
+    assert KnownProbes(tmp_path)(clips[0], of(clips[0])) == probe(clips[0])
+
+
+def test_probes_unused_since_a_day_are_forgotten(clips: list[Path], tmp_path: Path) -> None:
+    known = KnownProbes(tmp_path)
+    for path in clips[:2]:
+        known(path, of(path))
+    known.save()
+    data = kept(known.path)
+    first, second = data["probes"]
+    data["probes"][first][0] = (date.today() - timedelta(3)).isoformat()
+    keep(known.path, data)
+    for limit, left in ((4, {first, second}), (3, {second})):
+        again = KnownProbes(tmp_path)
+        again.forget(date.today() - timedelta(limit))
+        again.save()
+        assert set(kept(known.path)["probes"]) == left

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from trainer.data.parquet.read import Findings, parquet_files, read_samples
+from trainer.data.parquet.read import Findings, file_samples, parquet_files
 from trainer.data.parquet.sample import Sample
 from trainer.data.parquet.schema import arrow_schema, columns
 from trainer.data.parquet.write import MARKER, PLACE, write_samples
@@ -77,7 +77,7 @@ def contents(folder):
 
 def read_all(folder):
     findings = Findings()
-    return list(read_samples(folder, findings)), findings
+    return [one for path in parquet_files(folder) for _, one in file_samples(path, findings)], findings
 
 
 @pytest.mark.parametrize("kind", ["t2v", "i2v", "text_only"])
@@ -336,6 +336,6 @@ def test_a_folder_being_written_is_refused(tmp_path):
 
 def test_without_pyarrow_the_command_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    for use in (lambda: write_samples([sample(0)], "t2v", tmp_path, "s"), lambda: list(read_samples(Path(__file__), Findings()))):
+    for use in (lambda: write_samples([sample(0)], "t2v", tmp_path, "s"), lambda: list(file_samples(Path(__file__), Findings()))):
         with pytest.raises(UserError, match=r'Python package pyarrow: .*-m pip install "pyarrow>=14"'):
             use()

@@ -1,6 +1,7 @@
 """Pictures as one-frame clips, and moving pictures with the durations of their frames."""
 
 import io
+import struct
 from fractions import Fraction
 from pathlib import Path
 
@@ -37,6 +38,34 @@ def test_exif_orientation_is_applied(tmp_path: Path, orientation: int) -> None:
     clip = probe(tmp_path / "a.png")
     assert (clip.width, clip.height) == stored.size
     assert (decoded(tmp_path / "a.png")[0] == np.asarray(stored)).all()
+
+
+def exif(kind: int, count: int, value: bytes) -> bytes:
+    """EXIF data whose orientation is of a TIFF type, with a count and four bytes: a value, or where the values lie."""
+    return b"Exif\0\0MM\0*\0\0\0\x08\0\x01" + struct.pack(">HHI", 0x0112, kind, count) + value + b"\0\0\0\0" + b"\0\x06\0\x08" * 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "value"),
+    [
+        (7, 4, b"\x06\0\0\0"), (2, 2, b"6\0\0\0"), (5, 1, b"\0\0\0\x1a"), (11, 1, b"\x40\xc0\0\0"),
+        (3, 0, b"\0\0\0\0"), (3, 1, b"\0\x09\0\0"), (3, 2**31, b"\xff\xff\xff\xff"), (99, 1, b"\0\x06\0\0"),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:Tag data larger")  # Pillow's
+@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.webp"])
+def test_an_orientation_that_is_no_number_from_1_to_8_is_upright(tmp_path: Path, name: str, kind: int, count: int, value: bytes) -> None:
+    Image.fromarray(scene(0)).save(tmp_path / name, exif=exif(kind, count, value), quality=100)
+    clip = probe(tmp_path / name)
+    assert (clip.height, clip.width) == (96, 128) and np.abs(decoded(tmp_path / name)[0] - scene(0)).mean() < 6
+
+
+@pytest.mark.filterwarnings("ignore:Metadata Warning")  # Pillow's, of a second value
+@pytest.mark.parametrize("count", [1, 2])
+def test_of_several_orientations_the_first_counts(tmp_path: Path, count: int) -> None:
+    Image.fromarray(scene(0)).save(tmp_path / "a.png", exif=exif(3, count, b"\0\x06\0\x08"))
+    assert probe(tmp_path / "a.png").height == 128
+    assert (decoded(tmp_path / "a.png")[0] == np.rot90(scene(0), -1)).all()
 
 
 def test_sixteen_bits_palette_and_grey(tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ class Setup:
         self.watcher.notices.clear()
         settings = DatasetSettings(sources=[VideoFolder(folder=str(self.clips))], **self.settings)
         captions = CaptionSettings(**self.captions)
-        store = TensorCache(self.cache)
-        return prepare_dataset(settings, captions, self.family, store, self.encoders, watched(self.watcher), seed=self.seed)
+        self.store = TensorCache(self.cache)
+        return prepare_dataset(settings, captions, self.family, self.store, self.encoders, watched(self.watcher), seed=self.seed)
 
     @property
     def work(self) -> tuple[int, int]:
@@ -422,3 +422,17 @@ def test_clips_that_a_list_names_wrongly_are_skipped_with_list_and_line(setup: S
     (setup.clips / "good.mp4").unlink()
     with pytest.raises(UserError, match=r"line 1 of .*\n.*line 2 of"):
         prepare_dataset(settings, CaptionSettings(), *fake)
+
+
+def test_entries_without_a_look_are_used_as_they_are_and_not_compared(setup: Setup) -> None:
+    picture = np.random.default_rng(0).integers(0, 255, (3, 4, 3), np.uint8).repeat(16, 0).repeat(16, 1)
+    for name, codec in (("a.mp4", "libx264"), ("b.avi", "mpeg4")):
+        write_clip(setup.clips / name, [picture] * 17, codec=codec)
+    first = setup.prepare()
+    assert (first.report.alike, first.report.compared) == ([["a.mp4", "b.avi"]], 2)
+    for item in first.items:
+        older = {name: tensor for name, tensor in setup.store.read("clips", item.key).items() if name != "thumbnails"}
+        assert len(older) == 1
+        setup.store.write("clips", item.key, older)
+    again = setup.prepare()
+    assert setup.work == (0, 0) and (again.report.alike, again.report.compared) == ([], 0)

@@ -209,6 +209,7 @@ def test_the_first_text_is_kept_and_the_file_replaced_whole(tmp_path: Path) -> N
     assert write_caption(file, " two\n lines ") == "two lines" and write_caption(file, "three") == "three"
     assert file.read_bytes() == b"three\n" and (tmp_path / "a.txt.bak").read_bytes() == "café".encode("cp1252")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "a.txt.bak"]
+    assert write_caption(file, "fo\ud800ur") == "fo?ur" and file.read_bytes() == b"fo?ur\n"  # as JSON from a browser may hold
 
 
 def test_long_captions_are_cut_to_two_lines(clips: Path) -> None:

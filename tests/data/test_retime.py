@@ -1,11 +1,13 @@
 """Retiming, in exact numbers."""
 
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
+from math import floor
 
 import pytest
 
-from trainer.data.retime import constant_rate, exact_rate, retime
+from trainer.data.retime import constant_rate, exact_rate, frame_count, retime
 
 
 def steady(count: int, rate: Fraction | int) -> tuple[list[Fraction], Fraction]:
@@ -53,6 +55,34 @@ def test_milliseconds_are_recognised_as_a_constant_rate() -> None:
     assert constant_rate(times, Fraction(1, 1000), [Fraction(50), Fraction(60)]) == 60
     times[20] += Fraction(1, 50)
     assert constant_rate(times, Fraction(1, 1000), [Fraction(50), Fraction(60)]) is None
+
+
+@pytest.mark.parametrize("rate", [Fraction(24000, 1001), Fraction(25), Fraction(30000, 1001), Fraction(60), Fraction(120)])
+@pytest.mark.parametrize("rounded", [round, floor])
+def test_whole_milliseconds_stay_a_constant_rate(rate: Fraction, rounded: Callable[[Fraction], int]) -> None:
+    times = [Fraction(rounded(1000 * i / rate), 1000) for i in range(1000)]
+    assert constant_rate(times, Fraction(1, 1000), [Fraction(50), rate]) == rate
+
+
+@pytest.mark.parametrize(
+    ("tick", "mean", "place"),
+    [
+        (Fraction(1, 30), Fraction(45, 2), lambda n: n + n // 3),  # every fourth frame of 30 a second is missing
+        (Fraction(1, 60), Fraction(30), lambda n: 2 * n + n % 2),  # every second frame is late by half of one
+    ],
+)
+def test_a_coarse_tick_does_not_hide_a_variable_rate(tick: Fraction, mean: Fraction, place: Callable[[int], int]) -> None:
+    times = [place(n) * tick for n in range(60)]
+    assert max(abs(time - n / mean) for n, time in enumerate(times)) <= tick
+    assert constant_rate(times, tick, [mean]) is None
+    assert constant_rate([n * tick for n in range(60)], tick, [mean, 1 / tick]) == 1 / tick
+
+
+def test_no_more_frames_are_retimed_than_are_asked_for() -> None:
+    times = [Fraction(0), Fraction(1, 30), Fraction(10**7)]
+    assert retime(times, times[-1] + 1, Fraction(30), 3) == [0, 1, 1]
+    assert frame_count(times, times[-1] + 1, Fraction(30)) == 30 * (10**7 + 1)
+    assert retime(times, times[-1] + 1, Fraction(1, 10**6)) == [1] * 10
 
 
 def test_rates_from_settings_are_exact() -> None:

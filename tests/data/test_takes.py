@@ -6,6 +6,7 @@ import pytest
 
 from trainer.data.colour import BT709, Colour
 from trainer.data.probe import Probe
+from trainer.data.sources.record import UnusableClip
 from trainer.data.takes import Drawing, Take, takes, windowed_takes
 from trainer.data.timeline import Timeline, timeline
 from trainer.frame_settings import FrameSampling
@@ -34,6 +35,17 @@ def shown(take: Take, frames: int) -> list[list[int]]:
     """The file's frames of each example."""
     pieces = [list(take.indices[start : start + frames]) for start in take.starts]
     return [[piece[place] for place in take.order] for piece in pieces] if take.order else pieces
+
+
+@pytest.mark.parametrize("fps", [-1, 16])
+def test_a_broken_timestamp_is_told_unless_it_lies_behind_what_is_used(fps: float) -> None:
+    broken = probe_of([Fraction(0), Fraction(1, 30), Fraction(10**7)], Fraction(10**7) + Fraction(1, 30))
+    with pytest.raises(UnusableClip, match=r"would last 2,778 hours .* wrong"):
+        timeline(broken, fps, 0)
+    clip = timeline(broken, fps, 1.0)
+    assert clip.source == ((0, 1) if fps == -1 else (0, *[1] * 15))
+    assert clip.whole == (3 if fps == -1 else 16 * 10**7 + 1)
+    assert timeline(probe_of([Fraction(0), Fraction(86000)], Fraction(86400)), fps, 0).source[-1] == 1
 
 
 def test_native_rate_uses_each_frame_once() -> None:
@@ -81,7 +93,7 @@ def test_slide_overlaps_by_its_stride() -> None:
 def test_uniform_spreads_over_the_longest_scene(count: int, frames: int, expected: list[int]) -> None:
     assert shown(*taken(line(count), frames, frame_sample_strategy="uniform"), frames) == [expected]
     later = shown(*taken(line(3 + count, 3), frames, frame_sample_strategy="uniform"), frames)
-    assert later == [[3 + place for place in expected]] or count <= 3
+    assert later == [[3 + place for place in expected]]
 
 
 def test_keyframes_begin_pieces_that_do_not_overlap() -> None:

@@ -17,6 +17,7 @@ from trainer.data.plan import shaper
 from trainer.data.probe import probe
 from trainer.data.sources.record import Scan
 from trainer.data.sources.scan import scan
+from trainer.errors import UserError
 from trainer.job import Bucket, DatasetSettings
 from trainer.source_settings import HubDataset, PairedFolders, VideoFolder, WebDataset
 
@@ -157,3 +158,45 @@ def test_images_of_other_sources_follow_the_same_setting(tmp_path: Path) -> None
         ]
         stills = {"a.png": ("a still",), "c.jpg": (), "e.bmp": ()} if images else {}
         assert captions(scan(sources, tmp_path / "cache")) == {"b.mp4": (), "d.mp4": (), "f.mp4": ()} | stills
+
+
+def with_header(path: Path, **pax: str) -> Path:
+    """A tar of one whole clip and one whose extended header holds these values."""
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
+        for name, headers in (("a.mp4", {}), ("b.mp4", {key.replace("_", "."): value for key, value in pax.items()})):
+            about = tarfile.TarInfo(name)
+            about.size, about.pax_headers = 3, headers
+            tar.addfile(about, io.BytesIO(b"one"))
+    return path
+
+
+@pytest.mark.parametrize(
+    "pax",
+    [
+        {"GNU_sparse_map": "abc"},
+        {"GNU_sparse_major": "1", "GNU_sparse_minor": "0"},
+        {"GNU_sparse_size": "x"},
+        {"size": "9" * 23},
+    ],
+)
+def test_a_tar_with_a_damaged_header_gives_the_clips_before_it(tmp_path: Path, pax: dict[str, str]) -> None:
+    found = scan([WebDataset(path=str(with_header(tmp_path / "x.tar", **pax)))], tmp_path / "cache")
+    assert "a.mp4" in captions(found) and "b.mp4" not in captions(found)
+    assert "breaks off or is damaged" in found.notices[0].found
+
+
+def test_headers_without_end_are_a_damaged_tar(tmp_path: Path) -> None:
+    header = tarfile.TarInfo("a.mp4")
+    header.pax_headers = {"comment": "x"}
+    (tmp_path / "x.tar").write_bytes(header.tobuf(tarfile.PAX_FORMAT)[:1024] * 3000)
+    found = scan([WebDataset(path=str(tmp_path / "x.tar"))], tmp_path / "cache")
+    assert found.clips == [] and "breaks off or is damaged" in found.notices[0].found
+
+
+def test_a_full_disk_is_not_taken_for_a_damaged_tar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("trainer.data.sources.unpack.os.fsync", full)
+    with pytest.raises(UserError, match="disk is full"):
+        scan([WebDataset(path=str(write_tar(tmp_path / "x.tar", {"a.mp4": b"x"})))], tmp_path / "cache")

@@ -60,6 +60,18 @@ def test_a_dataset_is_saved_loaded_and_trained_on(server: ComfyServer, client: C
     assert [clip["skipped"] for clip in report["clips"]] == ["", "", ""]
 
 
+def test_what_was_saved_is_found_by_the_same_text(server: ComfyServer, client: Client) -> None:
+    made = saving("parquet/same")
+    assert errors(client.run({name: made[name] for name in ("model", "clips", "buckets", "save")})) == []
+    made["load"]["inputs"]["folder"] = "parquet/same"
+    del made["save"]
+    assert errors(client.run(made)) == []
+    made["load"]["inputs"]["folder"] = "parquet/other"
+    status, answer = server.post("/prompt", {"prompt": made})
+    told = str(answer["node_errors"]["load"]["errors"])
+    assert status == 400 and str(server.folder / "input/parquet/other") in told and str(server.folder / "output/parquet/other") in told
+
+
 @pytest.mark.parametrize("folder", ["../elsewhere", "/tmp/elsewhere", "", ".", "a/../../b"])
 def test_nothing_is_written_outside_the_output_folder(server: ComfyServer, folder: str) -> None:
     status, answer = server.post("/prompt", {"prompt": saving(folder)})

@@ -138,6 +138,7 @@ def test_a_changed_clip_is_noticed(server: ComfyServer, client: Client) -> None:
         ("clips", {"folder": ""}, "is empty"),
         ("clips", {"folder": "."}, "no video"),
         ("model", {"path": "/nowhere/model"}, "/nowhere/model"),
+        ("model", {"source": "", "path": ""}, "Choose one of the list"),
         ("model", {"path": "some/unknown"}, "downloads are off"),
         ("train", {"name": "../outside"}, "name"),
         ("train", {"name": "C:\\outside"}, "name"),

@@ -161,8 +161,9 @@ def test_finetrainers_script(imported: Import, tmp_path: Path) -> None:
     assert [line(result, name).target for name in ("data_root", "video_column", "caption_column")] == [
         f"dataset.sources.0.{name}" for name in ("folder", "videos", "captions")
     ]
-    assert kinds(result, "model_name", "revision", "enable_tiling") == {"unsupported"}
-    assert kinds(result, "launcher.gpu_ids", "environment.WANDB_MODE", "enable_slicing", "epsilon") == {"ignored"}
+    assert kinds(result, "model_name", "revision") == {"unsupported"}
+    assert kinds(result, "launcher.gpu_ids", "environment.WANDB_MODE", "epsilon") == {"ignored"}
+    assert kinds(result, "enable_tiling", "enable_slicing") == {"mapped"} and job.memory.vae_tiling and job.memory.vae_slicing
 
 
 def test_finetrainers_command_line(imported: Import, tmp_path: Path) -> None:
@@ -381,3 +382,33 @@ def test_onetrainer_temporal_augmentation(tmp_path: Path, given: object, expecte
     result = import_config([tmp_path / "a.json"])
     assert line(result, "video_config.temporal_augmentation").value == expected
     assert result.job.get("dataset", {}).get("temporal_augmentation", "off") == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "setting"),
+    [
+        ("a.sh", "python train.py --model_name wan --training_type lora --dataloader_num_workers 6", "dataloader_num_workers"),
+        (
+            "a.sh",
+            "python -m fastvideo.training.pipeline --num_latent_t 20 --dataloader_num_workers 6",
+            "dataloader_num_workers",
+        ),
+        ("a.toml", "micro_batch_size_per_gpu = 1\nmap_num_proc = 6\n[model]\ntype = 'wan'\n", "map_num_proc"),
+        ("a.json", '{"model_type": "WAN_2_1", "dataloader_threads": 6}', "dataloader_threads"),
+    ],
+)
+def test_other_trainers_loaders_are_decoding_threads(tmp_path: Path, name: str, text: str, setting: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    result = import_config([tmp_path / name])
+    assert line(result, setting).target == "dataset.dataloader_threads"
+    assert TrainingJob.parse(result.job).dataset.dataloader_threads == 6
+
+
+@pytest.mark.parametrize(("mode", "position"), [("random", "random"), ("random_crop", "random"), ("center", "centre"), ("bicubic", "")])
+def test_finetrainers_reshape_mode_is_where_frames_are_cropped(tmp_path: Path, mode: str, position: str) -> None:
+    (tmp_path / "a.sh").write_text(f"python train.py --model_name wan --training_type lora --video_reshape_mode {mode}", encoding="utf-8")
+    (tmp_path / "a.json").write_text(json.dumps({"datasets": [{"data_root": "clips", "reshape_mode": mode}]}), encoding="utf-8")
+    for file, setting in (("a.sh", "video_reshape_mode"), ("a.json", "datasets.0.reshape_mode")):
+        result = import_config([tmp_path / file])
+        assert line(result, setting).kind == ("mapped" if position else "ignored")
+        assert TrainingJob.parse(result.job).dataset.crop_position == (position or "centre")

@@ -10,7 +10,7 @@ from tests.importers.examples import FINETRAINERS_COMMAND, MUSUBI, PIPE_DATASET,
 from trainer.errors import UserError
 from trainer.importers import documents, import_config
 from trainer.importers.shell import commands
-from trainer.importers.sources import kind_of
+from trainer.importers.sources import guessed_kind
 
 
 @pytest.mark.parametrize("path", [r"C:\new\users", r"C:\tools\new", r"C:\data\clips", r"D:\bilder\neu", r"data\new clips"])
@@ -103,6 +103,13 @@ def test_formats_are_told_by_content(text: str, name: str, encoding: str, tmp_pa
         ("a.sh", b"\xff\xfe\xfd", "is not UTF-8"),
         ("a.yaml", b"a: 1", "is YAML"),
         ("a.sh", b"python train.py --model_name wan --video_resolution_buckets 49x512", "49x512"),
+        ("a.toml", b"x = " + b"[" * 5000, "inside each other without end"),
+        ("a.toml", b".".join([b"a"] * 5000) + b" = 1", "inside each other without end"),
+        ("a.toml", b"x = " + b"[" * 99 + b"]" * 99, "inside each other without end"),
+        ("a.toml", b"x = " + b"1" * 5000, "is not TOML"),
+        ("a.txt", b"[a]\nx = " + b"{a=" * 5000, "inside each other without end"),
+        ("a.json", b'{"a":' * 900 + b"1" + b"}" * 900, "inside each other without end"),
+        ("a.csv", b'caption\n"' + b"x" * 140_000 + b'"', "is no table"),
     ],
 )
 def test_other_files_are_refused_with_their_name(name: str, data: bytes, message: str, tmp_path: Path) -> None:
@@ -131,7 +138,10 @@ def test_python_310_says_what_reads_toml(tmp_path: Path, monkeypatch: pytest.Mon
         (["videos.txt", "prompt.txt", "videos"], "list"),
         (["metadata.jsonl", "a.mp4"], "table"),
         (["00.tar"], "webdataset"),
+        (["00.TAR.GZ", "01.tgz"], "webdataset"),
         (["train.parquet"], "hub"),
+        (["data-00000-of-00001.arrow"], "hub"),
+        (["cache-12ab.arrow", "a.mp4"], "folder"),
         (["prompts.txt", "a.mp4"], "folder"),
         (["videos", "captions"], "paired"),
     ],
@@ -139,9 +149,10 @@ def test_python_310_says_what_reads_toml(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_kind_of_a_dataset_is_seen_in_its_folder(files: list[str], kind: str, tmp_path: Path) -> None:
     for name in files:
         (tmp_path / name).touch()
-    assert kind_of(str(tmp_path)) == kind
+    assert guessed_kind(str(tmp_path)) == kind
 
 
 def test_the_kind_of_a_dataset_that_is_not_here() -> None:
-    assert kind_of("finetrainers/crush-smol") == "hub"
-    assert {kind_of(path) for path in ("/data/clips", "./data/clips", r"C:\data\clips", "clips")} == {"folder"}
+    assert guessed_kind("finetrainers/crush-smol") == "hub"
+    assert {guessed_kind(path) for path in ("-x/y", "a" * 5000, "a\0/b", "_a/b")} == {"folder"}
+    assert {guessed_kind(path) for path in ("/data/clips", "./data/clips", r"C:\data\clips", "clips")} == {"folder"}

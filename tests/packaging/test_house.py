@@ -27,7 +27,7 @@ FAMILY = re.compile(r"(?<![a-z])wan(?![a-z])|hunyuan|(?<![a-z])ltx|cogvideo|moch
 FAMILY_PLACES = re.compile(r"trainer/(models/(\w+/.*|__init__\.py)|importers/.*|demo/.*)")
 
 # Who may be imported by whom: the first rule whose pattern matches the importing file holds.
-GROUND = r"trainer/(errors|events|draws|files|job|job_versions|\w*settings|packages)\.py|trainer/__init__\.py"
+GROUND = r"trainer/(errors|events|draws|files|hub|job|job_versions|source_files|\w*settings|packages)\.py|trainer/__init__\.py"
 DIRECTION = [
     (GROUND, GROUND),
     (r"trainer/models/(framepack)/.*", rf"{GROUND}|trainer/models/((?!__)\w+\.py|{{0}}/.*|hunyuan_video/.*)"),  # made from that family

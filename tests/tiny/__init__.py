@@ -48,8 +48,14 @@ def _function(name: str) -> Callable[..., Any]:
     return getattr(import_module(f"{__name__}.{module}"), function)
 
 
+COGVIDEOX: tuple[Size, Size] = ((9, 32, 32), (17, 32, 48))
 ALL = [
     Tiny("wan", "2.1 t2v", "wan:write_tiny_wan", "wan:pipeline_points"),
     Tiny("ltx_video", "0.9", "ltx_video:write_tiny_ltx", "ltx_video:image_points", ((9, 64, 64), (17, 64, 64))),
     Tiny("ltx_video", "0.9.5", "ltx_video:write_tiny_ltx_095", "ltx_video:condition_points", ((9, 64, 64), (17, 64, 64))),
+    Tiny("cogvideox", "2b", "cogvideox:write_2b", "cogvideox:pipeline_points", COGVIDEOX),
+    Tiny("cogvideox", "5b", "cogvideox:write_5b", "cogvideox:pipeline_points", COGVIDEOX),
+    Tiny("cogvideox", "5b i2v", "cogvideox:write_5b_i2v", "cogvideox:pipeline_points", ((9, 32, 32), (17, 32, 32))),
+    Tiny("cogvideox", "1.5-5b t2v", "cogvideox:write_15", "cogvideox:pipeline_points", COGVIDEOX),
+    Tiny("cogvideox", "1.5-5b i2v", "cogvideox:write_15_i2v", "cogvideox:pipeline_points", COGVIDEOX),
 ]

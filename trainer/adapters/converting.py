@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from ..errors import fail
 from ..files import kind_of
-from .conventions import IMPLEMENTATIONS
-from .file import HASHES, save_lora
+from .conventions import IMPLEMENTATIONS, to_tensors
+from .file import HASHES, packed, write_checked
 from .names import LABELS, Convention
 from .peft_config import METADATA
 from .reading import open_lora, read_lora
 from .recognition import recognised
-from .weights import LoraWeights
+from .weights import LoraWeights, check_finite
 
 if TYPE_CHECKING:
     import torch
@@ -43,9 +43,8 @@ class Written:
 def convert(file: Path, convention: Convention, output: Path, family: ModelFamily | None = None) -> Written:
     """Writes a LoRA file in another convention; without `family`, that is told from its layers.
 
-    Raises UserError for files that are no plain LoRA or another family's, and if `output` exists.
+    Raises UserError for files that are no plain LoRA or another family's, and if `output` exists and is another LoRA.
     """
-    require_new(output)
     raw = open_lora(file)
     family = family or recognised(raw)
     found = read_lora(raw, family)
@@ -63,8 +62,12 @@ def write(
     weights: LoraWeights, family: ModelFamily, output: Path, metadata: Mapping[str, str], convention: Convention,
     dtype: torch.dtype | None = None,
 ) -> None:  # fmt: skip
-    """Writes what was made of other files, with their metadata put right."""
-    save_lora(weights, family, output, carried(metadata, weights, family, convention), convention, dtype)
+    """Writes what was made of other files, with their metadata put right; the same again changes nothing."""
+    check_finite(weights, str(output))
+    data = packed(to_tensors(weights, family, convention, dtype), carried(metadata, weights, family, convention))
+    if kind_of(output) != "file" or output.read_bytes() != b"".join(data):
+        require_new(output)
+        write_checked(data, weights, family, output)
 
 
 def carried(metadata: Mapping[str, str], weights: LoraWeights, family: ModelFamily, convention: Convention) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..runfolder import step_name
+from .conventions import IMPLEMENTATIONS
 from .file import save_lora
 from .weights import LoraWeights, require_modules
 
@@ -26,7 +27,7 @@ PATHS = (  # settings that hold paths
 
 @dataclass(frozen=True)
 class Exporter:
-    """Writes a step's LoRA to `folder`/<name>/<name>-step-000500.safetensors."""
+    """Writes a step's LoRA to `folder`/<name>/<name>-step-000500.safetensors, and where diffusers needs a copy, that with -diffusers."""
 
     folder: Path
     name: str
@@ -42,7 +43,11 @@ class Exporter:
         """Exports, reads back and compares; raises UserError if the LoRA is not finite or the folder not writable."""
         file, weights = self.file(step, expert), lora.weights()
         require_modules(weights, self.family.layer_shapes, str(file))
-        save_lora(weights, self.family, file, self.metadata(weights, step, expert))
+        metadata = self.metadata(weights, step, expert)
+        save_lora(weights, self.family, file, metadata)
+        if self.family.spec.diffusers_copy:
+            used = {"modelspec.implementation": IMPLEMENTATIONS["diffusers"]}
+            save_lora(weights, self.family, file.with_stem(f"{file.stem}-diffusers"), metadata | used, "diffusers")
         return file
 
     def metadata(self, weights: LoraWeights, step: int, expert: str = "") -> dict[str, str]:
@@ -52,7 +57,7 @@ class Exporter:
             "format": "pt",
             "modelspec.sai_model_spec": "1.0.0",
             "modelspec.architecture": self.family.architecture,
-            "modelspec.implementation": "https://github.com/comfyanonymous/ComfyUI",
+            "modelspec.implementation": IMPLEMENTATIONS["comfyui"],
             "modelspec.title": self.name,
             "modelspec.date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "modelspec.prediction_type": "flow",

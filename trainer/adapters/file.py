@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +40,11 @@ def save_lora(
     nothing. Raises UserError if the folder cannot be written, AssertionError if what was read back differs.
     """
     check_finite(weights, str(file))
-    data = packed(to_tensors(weights, family, convention, dtype), metadata)
+    write_checked(packed(to_tensors(weights, family, convention, dtype), metadata), weights, family, file)
+
+
+def write_checked(data: Sequence[bytes | memoryview], weights: LoraWeights, family: ModelFamily, file: Path) -> None:
+    """Writes a packed LoRA if it reads back as `weights`; raises as `save_lora`."""
     try:
         with complete_or_absent(file) as beside:
             with beside.open("wb") as out:
@@ -50,7 +54,7 @@ def save_lora(
         raise fail(str(file), f"cannot be written: {error}.", "Free space or give the folder write permission, then run again.") from None
 
 
-def packed(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> list[bytes | memoryview]:
+def packed(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Sequence[bytes | memoryview]:
     """A safetensors file in pieces, its metadata completed by the SHA-256 of all bytes after the header.
 
     ModelSpec writes it as hexadecimal digits after 0x, kohya's trainers (precalculate_safetensors_hashes) without that.

@@ -40,26 +40,26 @@ class Sizes:
         return self._choose(longer or self.buckets, counts or self.counts, frames, height, width, windowed)
 
     def _choose(
-        self, buckets: Sequence[Bucket], counts: Sequence[int], frames: int, height: int, width: int, any_length: bool
+        self, buckets: Sequence[Bucket], counts: Sequence[int], frames: int, height: int, width: int, windowed: bool
     ) -> Bucket | None:
         if not buckets:
-            return self._combined(counts, frames, height, width, any_length)
-        filled = [bucket for bucket in buckets if any_length or bucket.frames <= frames]
+            return self._combined(counts, frames, height, width, windowed)
+        filled = [bucket for bucket in buckets if windowed or bucket.frames <= frames]
         fitting = [bucket for bucket in filled if not self._enlarges((bucket.height, bucket.width), height, width)]
         if fitting or not filled:
-            return choose_bucket(fitting, frames, height, width, any_length)
+            return choose_bucket(fitting, frames, height, width, windowed)
         own = own_size(self.spec, height, width)
         return Bucket(frames=max(bucket.frames for bucket in filled), height=own[0], width=own[1])
 
-    def _combined(self, counts: Sequence[int], frames: int, height: int, width: int, any_length: bool) -> Bucket | None:
+    def _combined(self, counts: Sequence[int], frames: int, height: int, width: int, windowed: bool) -> Bucket | None:
         """A bucket of a frame count and a size that are chosen apart."""
-        if any_length:
+        if windowed:
             count = max(counts, default=min(frames, LONGEST))
         elif counts:
             count = max((count for count in counts if count <= frames), default=0)
         else:
             count = self.spec.frame_rule.floor(min(frames, self.spec.default_bucket[0]))
-        if not count >= 1 or (count > frames and not any_length):
+        if count < 1 or (count > frames and not windowed):
             return None
         shapes = [shape for shape in self.shapes if not self._enlarges(shape, height, width)]
         shape = nearest_shape(shapes, height, width) if shapes else automatic_size(self.spec, height, width)
@@ -118,13 +118,13 @@ def sizes(settings: ClipSizes, spec: FamilySpec, windowed: bool) -> tuple[Sizes,
 def _moved(settings: ClipSizes, spec: FamilySpec, windowed: bool) -> list[Problem]:
     """A notice for each frame count and area that is off the family's grid."""
     frames = {count: spec.frame_rule.floor(count) for count in settings.frame_buckets if not windowed}
-    areas = {area: _on_grid(spec, area.height, area.width) for area in settings.resolutions}
+    areas = {area: spec.size_near(area.height, area.width) for area in settings.resolutions}
     return [
         Problem(f"dataset.frame_buckets.{n}", f"{count} frames were rounded to {frames[count]}: the model takes {spec.frame_rule}.")
         for n, count in enumerate(settings.frame_buckets)
         if frames.get(count, count) != count
     ] + [
-        Problem(f"dataset.resolutions.{n}", f"{area} was rounded to {grid[0]}x{grid[1]}: sides are multiples of {spec.size_multiple}.")
+        Problem(f"dataset.resolutions.{n}", f"{area} was rounded to {grid[0]}x{grid[1]}: the model takes {spec.size_rule}.")
         for n, (area, grid) in enumerate(areas.items())
         if grid != (area.height, area.width)
     ]
@@ -139,10 +139,10 @@ def rounded_buckets(buckets: Sequence[Bucket], spec: FamilySpec, windowed: bool)
     rounded, notices = [], []
     for n, bucket in enumerate(buckets):
         frames = bucket.frames if windowed else spec.frame_rule.floor(bucket.frames)
-        height, width = _on_grid(spec, bucket.height, bucket.width)
+        height, width = spec.size_near(bucket.height, bucket.width)
         new = Bucket(frames=frames, height=height, width=width)
         if new != bucket:
-            rule = f"frames {spec.frame_rule}, sides multiples of {spec.size_multiple}"
+            rule = f"frames {spec.frame_rule}, sides {spec.size_rule}"
             notices.append(Problem(f"dataset.buckets.{n}", f"{bucket} was rounded to {new}: the model takes {rule}."))
         if new not in rounded:
             rounded.append(new)
@@ -198,25 +198,16 @@ def shapes_of_area(spec: FamilySpec, height: int, width: int, ratios: Sequence[f
     """Sizes of about the area height × width on the size grid: of the ratios, or of its own and the common shapes, lying and standing."""
     area, own = height * width, width / height
     if ratios:
-        return list(dict.fromkeys(_on_grid(spec, math.sqrt(area / ratio), math.sqrt(area * ratio)) for ratio in ratios))
-    found = [_on_grid(spec, height, width), _on_grid(spec, width, height)]
+        return list(dict.fromkeys(spec.size_near(math.sqrt(area / ratio), math.sqrt(area * ratio)) for ratio in ratios))
+    found = [spec.size_near(height, width), spec.size_near(width, height)]
     for ratio in _RATIOS:
         if abs(math.log(ratio / max(own, 1 / own))) > _SAME_RATIO:
-            short, long = _on_grid(spec, math.sqrt(area / ratio), math.sqrt(area * ratio))
-            found += [(short, long), (long, short)]
+            short, long = math.sqrt(area / ratio), math.sqrt(area * ratio)
+            found += [spec.size_near(short, long), spec.size_near(long, short)]
     return list(dict.fromkeys(found))
 
 
 def own_size(spec: FamilySpec, height: int, width: int) -> Shape:
     """The largest size on the grid that lies within height × width, at least one step of it."""
-    least = _nearest_multiple(1, spec.size_multiple)
-    return tuple(max(side // spec.size_multiple * spec.size_multiple, least) for side in (height, width))  # type: ignore[return-value]
-
-
-def _on_grid(spec: FamilySpec, height: float, width: float) -> Shape:
-    return _nearest_multiple(height, spec.size_multiple), _nearest_multiple(width, spec.size_multiple)
-
-
-def _nearest_multiple(side: float, multiple: int) -> int:
-    """The nearest multiple, halves up, at least one and at least the 16 px a bucket can have."""
-    return max(math.floor(side / multiple + 0.5), math.ceil(16 / multiple)) * multiple
+    least, multiple = spec.size_near(1, 1), spec.size_multiple
+    return spec.only_size or (max(height // multiple * multiple, least[0]), max(width // multiple * multiple, least[1]))

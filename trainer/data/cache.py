@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError, fail
-from ..files import remove_leftovers, write_bytes
+from ..files import not_written, remove_leftovers, write_bytes
 from .cache_use import UseMarks
 from .content import ContentIndex, signature
 
@@ -53,8 +52,12 @@ class TensorCache:
             remove_leftovers(self.path(kind, key))
             write_bytes(self.path(kind, key), save(tensors, metadata={"checksum": _checksum(tensors)}))
         except OSError as error:
-            raise not_written(self.folder, error) from error
+            raise self.not_written(error) from error
         self.used.mark(self.path(kind, key))
+
+    def not_written(self, error: OSError) -> UserError:
+        """What to tell when something could not be kept in the cache."""
+        return not_written(self.folder, error, "Free space there, or set another folder for outputs; what is cached so far is kept.")
 
     def save(self) -> None:
         """Keeps what is known of the files: their hashes, and which of them are used today."""
@@ -97,10 +100,3 @@ def _checksum(tensors: dict[str, Tensor]) -> str:
         hasher.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         hasher.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return hasher.hexdigest()
-
-
-def not_written(folder: Path, error: OSError) -> UserError:
-    """What to tell when something could not be kept in the cache."""
-    if error.errno == errno.ENOSPC:
-        return fail(str(folder), "the disk is full.", "Free space there, or set another folder for outputs; what is cached so far is kept.")
-    return fail(str(folder), f"the cache cannot be written: {error.strerror or error}.", "Check the folder's permissions.")

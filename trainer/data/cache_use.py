@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
 from collections.abc import Iterator
@@ -10,7 +9,8 @@ from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
 
-from ..files import remove_leftovers, write_bytes
+from ..files import remove_leftovers
+from .kept import keep, kept
 
 
 class UseMarks:
@@ -30,13 +30,7 @@ class UseMarks:
 
     def days(self) -> dict[str, date]:
         """The days that were kept, by path below the cache."""
-        found = dict[str, date]()
-        with suppress(OSError, ValueError, RecursionError):
-            kept = json.loads(self._file.read_text(encoding="utf-8"))
-            for name, day in kept.items() if isinstance(kept, dict) else ():
-                with suppress(ValueError, TypeError):
-                    found[name] = date.fromisoformat(day)
-        return found
+        return {name: date.fromisoformat(day) for name, day in (kept(self._file) or {}).items()}
 
     def save(self) -> None:
         """Adds what was marked to what was kept before; a full disk is no error."""
@@ -53,8 +47,8 @@ class UseMarks:
     def _write(self, before: dict[str, date], days: dict[str, date]) -> None:
         with suppress(OSError):
             remove_leftovers(self._file)
-            if days != before:
-                write_bytes(self._file, json.dumps({name: day.isoformat() for name, day in days.items()}, sort_keys=True).encode())
+        if days != before:
+            keep(self._file, {name: day.isoformat() for name, day in days.items()})
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -21,8 +22,8 @@ from .sources.context import ScanContext
 from .sources.folder import existing_folder, look
 from .sources.record import ClipRecord, Scan, UnusableClip
 from .sources.scan import scan
-from .sources.sidecar import write_caption
-from .sources.text_file import one_line, read_caption
+from .sources.sidecar import current_caption, write_caption
+from .sources.text_file import one_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,10 +43,9 @@ class Sidecar:
     @property
     def caption(self) -> str:
         """What the file says now; empty if there is none, or nothing in it that can be read."""
-        try:
-            return read_caption(self.file)[0]
-        except OSError:
-            return ""
+        with suppress(OSError):
+            return current_caption(self.file)
+        return ""
 
 
 @dataclass
@@ -93,6 +93,24 @@ def sidecars(dataset: DatasetSettings, roots: Sequence[Path], check: Callable[[]
     return [Sidecar(clip, clip.sidecar) for clip in clips if clip.sidecar]  # clips of folders all have one
 
 
+def readable(places: Sequence[Sidecar], check: Callable[[], None] = nothing) -> tuple[list[Sidecar], list[str]]:
+    """The places whose clip can be read, and a line for each other; what was said of a clip that nobody can see is about another.
+
+    Raises UserError if none can be read, Interrupted on cancel.
+    """
+    good, unread = list[Sidecar](), list[str]()
+    for place in places:
+        check()
+        try:
+            probe(place.clip.path)
+            good.append(place)
+        except UnusableClip as error:
+            unread.append(f"{place.clip.name}: {error}. {error.cure}")
+    if not good:
+        raise fail("dataset", f"none of the {len(places)} clips can be read. {unread[0]}", "Put clips into the folder that can be played.")
+    return good, unread
+
+
 def caption_clips(
     places: Sequence[Sidecar], captioner: Captioner, log: EventLog, existing: Existing = "keep", frames: int = 8
 ) -> Captioned:
@@ -105,20 +123,20 @@ def caption_clips(
 
 
 def take_captions(places: Sequence[Sidecar], captions: Sequence[str], log: EventLog, existing: Existing = "keep") -> Captioned:
-    """Writes captions made elsewhere, one per clip in order; of a clip that cannot be read, none.
+    """Writes captions made elsewhere, one per clip in order: a list, or a single text with a line for each clip.
 
     Raises UserError if their number is not that of the clips or a file cannot be written, Interrupted on cancel.
     """
+    lines = [line for line in captions[0].splitlines() if line.strip()] if len(captions) == 1 else []
+    if len(lines) == len(places):
+        captions = lines
     if len(captions) != len(places):
-        first = f"The first clip is '{places[0].clip.name}', the last '{places[-1].clip.name}'."
-        found = f"{len(captions)} captions were given for {len(places)} clips."
-        raise fail("captions", found, f"Give one per clip, in the order of Clips to Images. {first}")
-
-    def given(number: int) -> str:
-        probe(places[number].clip.path)  # what was said of a clip that nobody can see is about something else
-        return captions[number]
-
-    return _write_all(places, given, log, existing)
+        given = f"one text with {len(lines)} lines was" if len(lines) > 1 else f"{len(captions)} captions were"
+        found = f"{given} given for {len(places)} clips that can be read."
+        names = f"The first clip is '{places[0].clip.name}', the last '{places[-1].clip.name}'."
+        cure = f"Give a list of one per clip, or a text with a line for each, in the order of Clips to Images. {names}"
+        raise fail("captions", found, cure)
+    return _write_all(places, captions.__getitem__, log, existing)
 
 
 def frames_of(path: Path, count: int, longest: int = LONGEST_SIDE, check: Callable[[], None] = nothing) -> np.ndarray:
@@ -169,19 +187,19 @@ def _write_one(
     if there and existing == "keep":  # written by someone while this caption was made
         result.kept += 1
         return place.caption
-    mine[place.file] = text
     if there and text == place.caption:
         result.kept += 1
-        return text
-    _write(place.file, text)
-    result.replaced, result.written = result.replaced + there, result.written + (not there)
+    else:
+        text = _write(place.file, text)
+        result.replaced, result.written = result.replaced + there, result.written + (not there)
+    mine[place.file] = text
     return text
 
 
-def _write(file: Path, text: str) -> None:
-    """The caption, with what no encoding holds replaced; raises UserError if the file cannot be written."""
+def _write(file: Path, text: str) -> str:
+    """Writes the caption and returns it as it is there now; raises UserError if that cannot be done."""
     try:
-        write_caption(file, text.encode(errors="replace").decode())
+        return write_caption(file, text)
     except OSError as error:
         raise fail(str(file), f"cannot be written ({error.strerror}).", "Check the folder's permissions and the free space.") from None
 

@@ -36,6 +36,9 @@ _OPENING = re.compile(
 )
 
 
+UNCAPTIONED = "has no caption, and such clips are to be skipped"  # why a clip is left out
+
+
 def training_texts(record: ClipRecord, settings: CaptionEdit, seed: int) -> tuple[str, ...]:
     """Every text the clip may be trained with, at least one: its captions in all their variants, without doubles.
 

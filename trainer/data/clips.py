@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,14 +13,14 @@ import numpy as np
 from ..errors import UserError
 from ..events import EventLog, Phase
 from .cache import CACHE_FORMAT, TensorCache
-from .content import component_identity, key_of, known_identity
+from .content import Content, changed_model, component_identity, key_of, known_identity
 from .decode import DECODER_FORMAT, decode_frames
 from .fit import CENTRE, offset
-from .likeness import difference_hash
+from .likeness import thumbnails
 from .plan import ClipPlan
 from .prefetch import ahead
 from .report import ClipReport
-from .sources.record import UnusableClip
+from .sources.record import ChangedFile, UnusableClip
 from .takes import Take
 
 if TYPE_CHECKING:
@@ -32,19 +31,19 @@ if TYPE_CHECKING:
 
 VAE_PARTS = ("vae",)  # parts of the model that shape latents
 IMAGE_PARTS = ("image_encoder", "image_processor", "feature_extractor")  # those that shape what is seen of pictures
-_LOOK = "look"  # name of a frame's difference hash inside an entry
+_LOOK = "thumbnails"  # name of the look inside an entry; older entries have none
 
 
 @dataclass
 class Entry:
-    """A planned clip on its way into the dataset; `digest` is the hash of its file, `keys` name the latents of its variants.
+    """A planned clip on its way into the dataset; `content` is what its file held then, `keys` name the latents of its variants.
 
-    `look` is the difference hash of a frame, 8 bytes, once it is known.
+    `look` are the thumbnails of its first example, once they are known.
     """
 
     plan: ClipPlan
     report: ClipReport
-    digest: str
+    content: Content
     keys: tuple[str, ...] = ()
     look: np.ndarray | None = field(default=None, compare=False)
 
@@ -56,7 +55,13 @@ class _Job:
     key: str
     plan: ClipPlan
     take: Take
+    content: Content
     waiting: list[Entry] = field(default_factory=list)
+
+    def windows(self, check: Callable[[], None]) -> Generator[tuple[int, np.ndarray], None, None]:
+        """The variant's examples; raises ChangedFile after the last if the clip's file is no longer the one that was planned."""
+        with self.content.steady(self.plan.record.path, check):
+            yield from examples(self.plan, self.take, check)
 
 
 class ClipCache:
@@ -64,48 +69,58 @@ class ClipCache:
 
     def __init__(self, family: ModelFamily, encoders: Encoders, cache: TensorCache, log: EventLog, threads: int = 0) -> None:
         self._family, self._encoders, self._cache, self._log, self._threads = family, encoders, cache, log, threads
-        self._identity = component_identity(cache.index, family.files.paths(shaping_parts(family)), log.check)
+        self._identity = self._identified()
+
+    def _identified(self) -> str:
+        """Hash of what the model encodes clips with."""
+        return component_identity(self._cache.index, self._family.files.paths(shaping_parts(self._family)), self._log.check)
 
     def key(self, plan: ClipPlan, take: Take, digest: str) -> str:
         """Name of the cache entry of one variant."""
         return _key(plan, take, digest, self._family, self._identity, self._encoders.tiled)
 
-    def add(self, entries: Sequence[Entry], skip: Callable[[ClipPlan, UnusableClip], None]) -> None:
+    def add(self, entries: Sequence[Entry], drop: Callable[[ClipReport, UnusableClip], None]) -> list[Entry]:
         """Encodes those not cached and sets all keys; the VAE is loaded only if there are any.
 
-        A clip that turns out unusable gets its report's `skipped` set, and `skip` is told.
+        `drop` is called once with the report of each clip that turns out unusable, and sets its `skipped`. The clips that
+        were not encoded because a file changed since it was planned are returned, to be planned anew.
         """
         jobs: dict[str, _Job] = {}
         for entry in entries:
-            made = {self.key(entry.plan, take, entry.digest): take for take in reversed(entry.plan.takes)}
+            made = {self.key(entry.plan, take, entry.content.digest): take for take in reversed(entry.plan.takes)}
             entry.keys = tuple(reversed(made))  # variants whose pixels are the same are one
             entry.report.variants = len(entry.keys)
             for key, take in made.items():
                 if key in jobs or not self._cache.has("clips", key):
-                    jobs.setdefault(key, _Job(key, entry.plan, take)).waiting.append(entry)
+                    jobs.setdefault(key, _Job(key, entry.plan, take, entry.content)).waiting.append(entry)
         self._cache.used.save()  # before encoding, which may take hours: pruning may come at any time
         if not jobs:
-            return
+            return []
         self._log.emit(Phase("prepare", "Encoding clips"))
+        changed = dict[int, Entry]()
         try:
             vae = self._encoders.vae()
+            if self._identified() != self._identity:
+                raise changed_model(self._family.files.name)
             done = self._log.progress(len(jobs), "clips encoded")
-            decoded = ahead([partial(examples, job.plan, job.take) for job in jobs.values()], self._threads, self._log.check)
+            decoded = ahead([job.windows for job in jobs.values()], self._threads, self._log.check)
             with closing(decoded):
                 for number, (job, windows) in enumerate(zip(jobs.values(), decoded, strict=True), 1):
+                    waiting = [entry for entry in job.waiting if not entry.report.skipped and id(entry) not in changed]
                     try:
-                        if not all(entry.report.skipped for entry in job.waiting):  # for another variant of the clip
+                        if waiting:  # none is if another variant of the clip was in vain
                             self._cache.write("clips", job.key, self._encode(vae, windows))
+                    except ChangedFile:
+                        changed |= {id(entry): entry for entry in waiting}
                     except UnusableClip as error:
-                        for entry in job.waiting:
-                            if not entry.report.skipped:
-                                entry.report.leave_out(error)
-                                skip(entry.plan, error)
+                        for entry in waiting:
+                            drop(entry.report, error)
                     done(number)
         finally:
             self._encoders.park_vae()
             self._encoders.park_image_encoder()
             self._cache.save()
+        return list(changed.values())
 
     def _encoded(self, vae: nn.Module, frames: Tensor) -> dict[str, Tensor]:
         """An example's latents, and what the model is given of its own first and last frame; frames [F, H, W, 3] uint8."""
@@ -118,9 +133,10 @@ class ClipCache:
             encoded |= self._family.encode_conditions(vae, seer, {name: own[name] for name in spec.conditions}, (count, height, width))
         return encoded
 
-    def look(self, entry: Entry) -> np.ndarray:
-        """The difference hash of a frame of the clip, 8 bytes; raises UserError if the entry was damaged since."""
-        return self._cache.read("clips", entry.keys[0], _LOOK)[""].numpy()
+    def look(self, entry: Entry) -> np.ndarray | None:
+        """The clip's thumbnails, None if its entry holds none; raises UserError if the entry was damaged since."""
+        found = self._cache.read("clips", entry.keys[0], _LOOK)
+        return found[""].numpy() if found else None
 
     def _encode(self, vae: nn.Module, windows: Iterator[tuple[int, np.ndarray]]) -> dict[str, Tensor]:
         """The clip's latents, example by example; raises UnusableClip if it cannot be decoded or the VAE gives NaN."""
@@ -130,7 +146,7 @@ class ClipCache:
         for number, frames in windows:
             self._log.check()
             if number == 0:
-                tensors[_LOOK] = torch.from_numpy(look_of(frames))
+                tensors[_LOOK] = torch.from_numpy(thumbnails(frames))
             with torch.no_grad():
                 encoded = self._encoded(vae, torch.from_numpy(frames).to(self._encoders.compute.device))
             for name, tensor in encoded.items():
@@ -162,14 +178,9 @@ def take_known_looks(entries: Sequence[Entry], family: ModelFamily, cache: Tenso
     for entry in entries if encoder else ():
         check()
         if entry.look is None:
-            key = _key(entry.plan, entry.plan.takes[0], entry.digest, family, encoder, tiled)
-            with suppress(UserError, KeyError):  # not encoded yet, or damaged
+            key = _key(entry.plan, entry.plan.takes[0], entry.content.digest, family, encoder, tiled)
+            with suppress(UserError, KeyError):  # not encoded yet, damaged, or without a look
                 entry.look = cache.read("clips", key, _LOOK)[""].numpy()
-
-
-def look_of(frames: np.ndarray) -> np.ndarray:
-    """The difference hash of an example [F, H, W, 3] uint8, 8 bytes: that of its middle frame."""
-    return difference_hash(frames[len(frames) // 2])
 
 
 def pixels_of(plan: ClipPlan, take: Take) -> dict[str, object]:

@@ -23,7 +23,7 @@ BT709, BT601, BT2020 = 1, 5, 9  # matrix numbers shared by ITU-T H.273 and swsca
 _LUMA = {1: (0.2126, 0.0722), 4: (0.30, 0.11), 5: (0.299, 0.114), 7: (0.212, 0.087), 9: (0.2627, 0.0593)}  # share of red, of blue
 _SAME = {6: BT601}  # numbers that mean another's matrix
 _UNTAGGED = (0, 2)
-_LIMITED, _FULL = 1, 2  # AVCOL_RANGE_MPEG, AVCOL_RANGE_JPEG
+_LIMITED, FULL = 1, 2  # AVCOL_RANGE_MPEG, AVCOL_RANGE_JPEG
 _HDR_CURVES = {16: "PQ", 18: "HLG"}  # H.273 transfer characteristics
 _BICUBIC, _AREA, _ACCURATE = 0x4, 0x20, 0x2000 | 0x40000  # swscale: full chroma and accurate rounding
 
@@ -61,8 +61,8 @@ def colour_of(frame: VideoFrame, context: VideoCodecContext) -> Colour:
         raise UnusableClip(f"its colours are stored in a way that has no conversion here (H.273 matrix {matrix}); convert it to BT.709")
     if (hdr or primaries in WIDE) and max(component.bits for component in frame.format.components) > 16:
         raise UnusableClip("holds floating-point HDR; convert it to 10 or 12 bits")
-    full = int(frame.color_range) == _FULL or frame.format.name.startswith("yuvj")
-    return Colour(matrix, _FULL if full else _LIMITED, hdr, primaries, _peak(frame))
+    full = int(frame.color_range) == FULL or frame.format.name.startswith("yuvj")
+    return Colour(matrix, FULL if full else _LIMITED, hdr, primaries, _peak(frame))
 
 
 def side_data(frame: VideoFrame, kind: str) -> bytes:
@@ -112,7 +112,7 @@ def _converted(frame: VideoFrame, colour: Colour, target: str, height: int, widt
     kept = target.startswith("yuv")
     return _unsited(frame).reformat(
         width, height, target, src_colorspace=colour.matrix, dst_colorspace=colour.matrix if kept else other,
-        src_color_range=colour.range, dst_color_range=colour.range if kept else _FULL, interpolation=flags,
+        src_color_range=colour.range, dst_color_range=colour.range if kept else FULL, interpolation=flags,
     )  # fmt: skip
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .fonts import drawable
+
 if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont, ImageFont
 
@@ -39,10 +41,7 @@ def facts(clip: ShownClip) -> list[str]:
 
 
 def contact_sheet(clips: Sequence[ShownClip]) -> np.ndarray:
-    """One picture of all clips, a row each: frames, name and size, caption as it is trained; [h, 1280, 3] uint8.
-
-    The text is in Pillow's own font, which has the letters of English only.
-    """
+    """One picture of all clips, a row each: frames, name and size, caption as it is trained; [h, 1280, 3] uint8."""
     rows = [_row(clip) for clip in clips]
     edge = np.full((_MARGIN, _WIDTH, 3), _PAPER, np.uint8)
     return np.concatenate([edge, *(part for row in rows for part in (row, edge))] if rows else [edge], axis=0)
@@ -50,7 +49,7 @@ def contact_sheet(clips: Sequence[ShownClip]) -> np.ndarray:
 
 def _row(clip: ShownClip) -> np.ndarray:
     """A clip's frames, as large as fits, above its text."""
-    from PIL import Image, ImageDraw, ImageFont
+    from PIL import Image, ImageDraw
 
     count, (height, width) = len(clip.frames), clip.frames.shape[1:3]
     inner = _WIDTH - 2 * _MARGIN
@@ -60,10 +59,11 @@ def _row(clip: ShownClip) -> np.ndarray:
     enlarged = Image.Resampling.NEAREST if size[0] > width else Image.Resampling.LANCZOS
     for place, frame in enumerate(clip.frames):
         sheet.paste(Image.fromarray(frame).resize(size, enlarged), (_MARGIN + place * (size[0] + _GAP), 0))
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(_SIZE)
-    about = " · ".join([clip.record.name, *facts(clip)])
+    draw = ImageDraw.Draw(sheet)
+    about, font = drawable(" · ".join([clip.record.name, *facts(clip)]), _SIZE)
     draw.text((_MARGIN, size[1] + 8), _wrapped(about, font, inner, 1)[0], _FAINT, font)
-    for line, text in enumerate(_wrapped(clip.texts[0] or "(no caption)", font, inner, _LINES), 1):
+    caption, font = drawable(clip.texts[0] or "(no caption)", _SIZE)
+    for line, text in enumerate(_wrapped(caption, font, inner, _LINES), 1):
         draw.text((_MARGIN, size[1] + 8 + line * _LINE), text, _INK, font)
     return np.asarray(sheet)
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from ..files import remove_leftovers, write_bytes
+from ..errors import UserError, fail
+from ..files import regular, remove_leftovers
+from .kept import keep, kept
+from .sources.record import ChangedFile, UnusableClip
 
 _CHUNK = 1 << 24  # bytes
 _RACY_NS = 2_000_000_000  # a file changed this shortly before being read may change again within its clock's tick
@@ -19,16 +23,43 @@ def nothing() -> None:
     """A check that never stops."""
 
 
+@dataclass(frozen=True)
+class Content:
+    """What a file held when its bytes were hashed: their hash, hex, and the file's signature then.
+
+    `settled` says whether any later change shows in the signature.
+    """
+
+    digest: str
+    state: tuple[int, ...]
+    settled: bool
+
+    @contextmanager
+    def steady(self, path: Path, check: Callable[[], None] = nothing) -> Iterator[None]:
+        """What the block reads from the file is of this content: raises ChangedFile, whatever else fails, if the file has changed."""
+        try:
+            yield
+        except (UnusableClip, OSError) as error:
+            if not self.is_of(path, check):
+                raise ChangedFile from error
+            raise
+        if not self.is_of(path, check):
+            raise ChangedFile
+
+    def is_of(self, path: Path, check: Callable[[], None] = nothing) -> bool:
+        """Whether the file has held these bytes all the time."""
+        try:
+            return tuple(signature(path)) == self.state and (self.settled or file_digest(path, check) == self.digest)
+        except OSError:
+            return False
+
+
 class ContentIndex:
-    """Digests of files by path, size, modification and change time and inode; kept as JSON, remade if unreadable."""
+    """Digests of files by path, size, modification and change time and inode; kept as JSON, remade if damaged."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._known: dict[str, list[int | str]] = {}
-        with suppress(OSError, ValueError):
-            known = json.loads(path.read_text(encoding="utf-8"))
-            if isinstance(known, dict):
-                self._known = {name: entry for name, entry in known.items() if isinstance(entry, list) and len(entry) == 5}
+        self._known: dict[str, list[int | str]] = kept(path) or {}
         self._changed = False
 
     def known(self, path: Path) -> str | None:
@@ -36,15 +67,24 @@ class ContentIndex:
         known = self._known.get(str(path.absolute()))
         return str(known[-1]) if known is not None and known[:-1] == signature(path) else None
 
-    def digest(self, path: Path, check: Callable[[], None] = nothing) -> str:
-        """Hash of the file's bytes, hex; `check` is called between chunks. Raises OSError if it cannot be read."""
-        name, stat = str(path.absolute()), signature(path)
-        known = self._known.get(name)
+    def content(self, path: Path, check: Callable[[], None] = nothing) -> Content:
+        """What the file holds; `check` is called between chunks.
+
+        Raises OSError if it cannot be read, ChangedFile if it is another when it was read to its end.
+        """
+        stat = signature(path)
+        known = self._known.get(str(path.absolute()))
         if known is not None and known[:-1] == stat:
-            return str(known[-1])
+            return Content(str(known[-1]), tuple(stat), True)
         digest = file_digest(path, check)
+        if signature(path) != stat:
+            raise ChangedFile
         self.remember(path, stat, digest)
-        return digest
+        return Content(digest, tuple(stat), settled(stat))
+
+    def digest(self, path: Path, check: Callable[[], None] = nothing) -> str:
+        """Hash of the file's bytes, hex; raises as `content` does."""
+        return self.content(path, check).digest
 
     def is_known(self, path: Path, value: str) -> bool:
         """Whether `value` was remembered for the file as it is now."""
@@ -66,13 +106,13 @@ class ContentIndex:
         if self._changed:
             with suppress(OSError):
                 remove_leftovers(self.path)
-                write_bytes(self.path, json.dumps(self._known).encode())
+            keep(self.path, self._known)
             self._changed = False
 
 
 def signature(path: Path) -> list[int]:
-    """Size, modification and change time in ns, inode: what changes when a file does."""
-    stat = path.stat()
+    """Size, modification and change time in ns, inode of a regular file: what changes when it does. Raises OSError if there is none."""
+    stat = regular(path)
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 
@@ -97,8 +137,22 @@ def key_of(**parts: object) -> str:
 
 
 def component_identity(index: ContentIndex, files: Mapping[str, Path], check: Callable[[], None] = nothing) -> str:
-    """Hash over the names and contents of the files of a model's part, as `ModelFiles.paths` gives them."""
-    return key_of(**{name: index.digest(path, check) for name, path in files.items()})
+    """Hash over the names and contents of the files of a model's part, as `ModelFiles.paths` gives them.
+
+    Raises UserError for a file that changes meanwhile.
+    """
+    digests = dict[str, str]()
+    for name, path in files.items():
+        try:
+            digests[name] = index.digest(path, check)
+        except ChangedFile as error:
+            raise changed_model(path) from error
+    return key_of(**digests)
+
+
+def changed_model(place: object) -> UserError:
+    """What to tell when a model's files change while they are read."""
+    return fail(str(place), "was changed while the model was read.", "Run again once nothing writes to it.")
 
 
 def known_identity(index: ContentIndex, files: Mapping[str, Path]) -> str:

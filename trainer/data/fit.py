@@ -30,14 +30,18 @@ def resized(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
 
 def offset(display: tuple[int, int], height: int, width: int, place: tuple[float, float]) -> tuple[int, int]:
     """Rows above and columns left of height × width, cropped at `place` out of a picture shown at `display` that covers it."""
-    covered = covering(display, height, width)
-    return int((covered[0] - height) * place[0]), int((covered[1] - width) * place[1])
+    return _cut_off(covering(display, height, width), height, width, place)
 
 
 def cropped(pixels: np.ndarray, height: int, width: int, place: tuple[float, float] = CENTRE) -> np.ndarray:
     """The height × width at `place` of a picture that covers it, as an array of its own."""
-    top, left = int((pixels.shape[0] - height) * place[0]), int((pixels.shape[1] - width) * place[1])
+    top, left = _cut_off((pixels.shape[0], pixels.shape[1]), height, width, place)
     return np.ascontiguousarray(pixels[top : top + height, left : left + width])
+
+
+def _cut_off(covered: tuple[int, int], height: int, width: int, place: tuple[float, float]) -> tuple[int, int]:
+    """Rows above and columns left of height × width at `place` in a picture of the size `covered`."""
+    return int((covered[0] - height) * place[0]), int((covered[1] - width) * place[1])
 
 
 def fit(pixels: np.ndarray, display: tuple[int, int], height: int, width: int, place: tuple[float, float] = CENTRE) -> np.ndarray:

@@ -2,49 +2,61 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from datetime import date
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..files import remove_leftovers, write_bytes
-from .cache import TensorCache
+from ..files import remove_leftovers
 from .colour import Colour
+from .content import Content, nothing
+from .kept import keep, kept
 from .probe import PROBE_FORMAT, Probe, probe
 
 
 class KnownProbes:
-    """Probes by content and extension, kept as JSON; remade if unreadable or of another format. It only saves time."""
+    """Probes by content and extension with the day of their last use, kept as JSON in the cache; remade if damaged or of another format."""
 
-    def __init__(self, cache: TensorCache) -> None:
-        self.path = cache.folder / "probes.json"
-        self._known: dict[str, dict[str, Any]] = {}
-        with suppress(OSError, ValueError):
-            known = json.loads(self.path.read_text(encoding="utf-8"))
-            if isinstance(known, dict) and known.get("format") == PROBE_FORMAT and isinstance(known.get("probes"), dict):
-                self._known = known["probes"]
-        self._changed = False
+    def __init__(self, cache: Path) -> None:
+        self.path = cache / "probes.json"
+        found = kept(self.path) or {}
+        self._known: dict[str, tuple[str, dict[str, Any]]] = found["probes"] if found.get("format") == PROBE_FORMAT else {}
+        self._today, self._changed = date.today().isoformat(), False
 
-    def __call__(self, path: Path, content: str) -> Probe:
-        """The probe of a file whose hash is `content`; raises UnusableClip saying why it cannot be read."""
-        name = content + path.suffix.lower()  # the extension decides who reads it
-        with suppress(KeyError, TypeError, ValueError, ZeroDivisionError):
-            return _from_json(self._known[name])
-        found = probe(path)
-        self._known[name] = _as_json(found)
-        self._changed = True
+    def __call__(self, path: Path, content: Content, check: Callable[[], None] = nothing) -> Probe:
+        """The probe of a file; raises UnusableClip saying why it cannot be read, ChangedFile if it no longer has this content."""
+        name = content.digest + path.suffix.lower()  # the extension decides who reads it
+        day, known = self._known.get(name, ("", None))
+        if known is not None:
+            found = _from_json(known)
+        else:
+            with content.steady(path, check):
+                found = probe(path)
+            known = _as_json(found)
+        if day != self._today:
+            self._known[name] = self._today, known
+            self._changed = True
         return found
 
+    def forget(self, limit: date) -> None:
+        """Drops those that were last used on that day or before."""
+        kept_on = {name: entry for name, entry in self._known.items() if date.fromisoformat(entry[0]) > limit}
+        self._changed = len(kept_on) < len(self._known)
+        self._known = kept_on
+
     def save(self) -> None:
-        """Writes what is new; a full disk is no error."""
+        """Writes what is new, or removes the file if nothing is known; a full disk is no error."""
         if self._changed:
             with suppress(OSError):
                 remove_leftovers(self.path)
-                write_bytes(self.path, json.dumps({"format": PROBE_FORMAT, "probes": self._known}, separators=(",", ":")).encode())
+                if not self._known:
+                    self.path.unlink(missing_ok=True)
+            if self._known:
+                keep(self.path, {"format": PROBE_FORMAT, "probes": self._known})
             self._changed = False
 
 

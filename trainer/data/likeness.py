@@ -1,4 +1,4 @@
-"""Clips that look alike: a difference hash of one frame, and the groups it finds."""
+"""Clips that are the same or look alike: three frames made tiny, and the groups that they find."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-_SAME = 4  # differing bits of 64 up to which two frames count as alike
-_ROWS = 128  # hashes compared with all others at a time
+_SIDE = 8  # cells of a tiny frame, across and down
+_SAME = 0.96  # correlation from which two clips may be alike
+_CELL = 40.0  # levels that no cell of theirs may be further apart, at the greater contrast of both
+_BLANK = 2.0  # levels of contrast within its frames below which a clip shows nothing that could be compared
+_ROWS = 128  # clips compared with all others at a time
 
 
-def difference_hash(frame: np.ndarray) -> np.ndarray:
-    """Whether brightness rises from left to right between the cells of an 8 × 9 grid: [h, w, 3] uint8 -> 8 bytes.
-
-    All zeros for a frame without any such rise, such as a black one, which says nothing about the clip. Scaling,
-    recompression and small changes of brightness move few bits. (Krawetz 2013, "Kind of like that".)
-    """
+def thumbnails(frames: np.ndarray) -> np.ndarray:
+    """The first, middle and last frame, each in 8 × 8 cells of their mean colour: [F, H, W, 3] uint8 -> [3, 8, 8, 3] uint8."""
     import cv2
 
-    grey = cv2.resize(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), (9, 8), interpolation=cv2.INTER_AREA).astype(np.int16)
-    return np.packbits(grey[:, 1:] > grey[:, :-1])
+    places = (0, len(frames) // 2, len(frames) - 1)
+    return np.stack([cv2.resize(frames[place], (_SIDE, _SIDE), interpolation=cv2.INTER_AREA) for place in places])
 
 
 def exact_groups(digests: Sequence[str]) -> list[list[int]]:
@@ -31,31 +30,37 @@ def exact_groups(digests: Sequence[str]) -> list[list[int]]:
     return [group for group in places.values() if len(group) > 1]
 
 
-def alike_groups(hashes: Sequence[np.ndarray]) -> list[list[int]]:
-    """Places whose hashes differ in few bits, directly or by way of others; hashes of zeros are alike to none."""
-    values = np.array([int.from_bytes(value.tobytes(), "little") for value in hashes], np.uint64)
-    root = list(range(len(values)))
+def alike_groups(looks: Sequence[np.ndarray]) -> list[list[int]]:
+    """Places of thumbnails that are alike: each group is a clip with all later ones that it is like itself, not by way of others.
 
-    def find(place: int) -> int:
-        while root[place] != place:
-            root[place] = root[root[place]]
-            place = root[place]
-        return place
-
-    known = np.flatnonzero(values)
+    Scaling, recompression, another frame rate, and more or less brightness or contrast leave clips alike. Another colour,
+    place or motion of what is seen does not. Clips of flat frames are alike to none. A clip may be in several groups.
+    """
+    if not looks:
+        return []
+    cells = np.stack(looks).astype(np.float32)
+    known = np.flatnonzero((cells - cells.mean((2, 3), keepdims=True)).std((1, 2, 3, 4)) >= _BLANK)
+    cells = cells.reshape(len(looks), -1)[known]
+    cells -= cells.mean(1, keepdims=True)
+    contrast = cells.std(1)
+    cells /= contrast[:, None]
+    groups, inside = list[list[int]](), defaultdict[int, list[set[int]]](list)
     for start in range(0, len(known), _ROWS):
-        rows = known[start : start + _ROWS]
-        later = known[start:]
-        away = _ones(values[rows, None] ^ values[None, later])
-        for row, column in zip(*np.nonzero(away <= _SAME), strict=True):
-            root[find(int(later[column]))] = find(int(rows[row]))
-    groups = defaultdict[int, list[int]](list)
-    for place in known.tolist():
-        groups[find(place)].append(place)
-    return [group for group in groups.values() if len(group) > 1]
+        close = cells[start : start + _ROWS] @ cells[start:].T >= _SAME * cells.shape[1]
+        for row in range(len(close)):
+            place, others = start + row, start + row + 1 + np.flatnonzero(close[row, row + 1 :])
+            if _together(place, others, inside):
+                continue
+            apart = np.abs(cells[others] - cells[place]).max(1) * np.maximum(contrast[others], contrast[place])
+            others = others[apart <= _CELL]
+            if not _together(place, others, inside):
+                members = {place, *others.tolist()}
+                groups.append(known[sorted(members)].tolist())
+                for member in members:
+                    inside[member].append(members)
+    return groups
 
 
-def _ones(values: np.ndarray) -> np.ndarray:
-    """Bits that are set in each uint64."""
-    table = np.unpackbits(np.arange(1 << 16, dtype=np.uint16).view(np.uint8).reshape(-1, 2), axis=1).sum(1, dtype=np.uint8)
-    return table[values[..., None].view(np.uint16)].sum(-1, dtype=np.uint8)
+def _together(place: int, others: np.ndarray, inside: dict[int, list[set[int]]]) -> bool:
+    """Whether the others are none, or all in one group with that place already."""
+    return not len(others) or any(group.issuperset(others.tolist()) for group in inside[place])

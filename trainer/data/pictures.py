@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import fail
+from ..files import reason, regular
 from .colour import over_background
 from .fit import fit
 from .sources.endings import PICTURE_EXTENSIONS
@@ -24,7 +26,12 @@ if TYPE_CHECKING:
 _MOVING = ("WEBP", "PNG")  # the frames of others are pages or previews, not moments
 _SHORTEST, _INSTEAD = Fraction(1, 100), Fraction(1, 10)  # s; browsers show what is not longer than the one for the other
 _WITH_ALPHA = ("RGBA", "LA", "PA", "RGBa", "La")
-_ORIENTATION = 0x0112  # EXIF tag; 5 and up lie on their side
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")  # others may be programs that Pillow hands on, such as EPS
+_DAMAGED = (OSError, SyntaxError, ValueError, EOFError, TypeError, LookupError, ArithmeticError, struct.error)  # what Pillow raises of it
+_ORIENTATION = 0x0112  # EXIF tag
+_TURNS = {  # how to make a picture of an orientation upright; those from 5 on lie on their side
+    2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270", 7: "TRANSVERSE", 8: "ROTATE_90",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,7 @@ def picture_facts(path: Path) -> PictureFacts:
     """Reads a picture's header, or all frames of a moving one; raises UnusableClip saying why it cannot be read."""
     with _opened(path) as image:
         width, height = image.size
-        if image.getexif().get(_ORIENTATION, 1) >= 5:
+        if _orientation(image) >= 5:
             height, width = width, height
         return PictureFacts(height, width, str(image.format).lower(), tuple(_duration(image) for _ in _moments(image)))
 
@@ -76,10 +83,20 @@ def _opened(path: Path) -> Iterator[Image]:
     from PIL import Image
 
     try:
-        with Image.open(path) as image:
+        regular(path)
+        with Image.open(path, formats=_FORMATS) as image:
             yield image
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
-        raise UnusableClip(f"cannot be read ({error})") from error
+    except (*_DAMAGED, Image.DecompressionBombError) as error:
+        raise UnusableClip(f"cannot be read ({reason(error)})") from error
+
+
+def _orientation(image: Image) -> int:
+    """1 to 8 by its EXIF data; 1, which is upright, if they are missing or damaged or say anything else."""
+    try:
+        value = image.getexif().get(_ORIENTATION)
+    except _DAMAGED:
+        return 1
+    return value if isinstance(value, int) and value in _TURNS else 1
 
 
 def _moments(image: Image) -> Iterator[None]:
@@ -101,9 +118,10 @@ def _duration(image: Image) -> Fraction:
 
 def _rgb(image: Image) -> np.ndarray:
     """The frame it stands at: turned as its EXIF data say, to sRGB by its ICC profile, laid over the background."""
-    from PIL import ImageOps
+    from PIL.Image import Transpose
 
-    image = ImageOps.exif_transpose(image)
+    if turn := _TURNS.get(_orientation(image)):
+        image = image.transpose(Transpose[turn])
     if image.mode == "F":
         raise UnusableClip("holds floating-point values; save it with 8 or 16 bits")
     if image.mode.startswith("I"):  # grey of 16 bits

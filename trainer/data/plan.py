@@ -31,11 +31,6 @@ class ClipPlan:
     own_size: bool = False  # the clip is smaller than every bucket, and has a size of its own
 
     @property
-    def retimed(self) -> int:
-        """Frames of the whole clip at the target rate."""
-        return self.line.whole
-
-    @property
     def indices(self) -> tuple[int, ...]:
         """Source frame of each kept target frame, of the first variant."""
         return self.takes[0].indices

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..errors import Problem, UserError, fail
 from ..events import EventLog, Phase
+from ..files import reason
 from ..job import CaptionSettings, DatasetSettings
 from ..models.base import FamilySpec
 from .cache import TensorCache
-from .captions import is_left_out
+from .captions import UNCAPTIONED, is_left_out
 from .clips import Entry
+from .content import Content
 from .known_probes import KnownProbes
 from .likeness import alike_groups, exact_groups
-from .plan import Shaper, shaper
+from .plan import ClipPlan, Shaper, shaper
 from .report import DatasetReport
 from .scenes import SceneCuts
 from .sources.endings import CLIP_EXTENSIONS
-from .sources.record import Scan, UnusableClip
+from .sources.record import ChangedFile, ClipRecord, Scan, UnusableClip
 from .sources.scan import scan, unpacked_below
 from .teller import Teller
 
-_LISTED = "Correct the list or archive that names it, or put the file where it says."
+_LISTED = "Put a file there, or correct the list or archive that names it."
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,21 @@ class DatasetPlan:
     found: Scan
     entries: list[Entry]
     teller: Teller
+    planner: Planner
+
+    def renew(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Plans clips anew whose files have changed since; those that can be used as they are now, the others are reported."""
+        usable = list[Entry]()
+        for entry in entries:
+            try:
+                entry.plan, entry.content = self.planner.plan(entry.plan.record)
+            except UnusableClip as error:
+                self.teller.drop(entry.report, error)
+            else:
+                entry.report.describe(entry.plan)
+                usable.append(entry)
+        self.planner.probe.save()
+        return usable
 
     @property
     def usable(self) -> list[Entry]:
@@ -62,9 +80,10 @@ class DatasetPlan:
         """Adds to the report which of the usable clips are the same file, and which others look alike, as far as their look is known."""
         report, usable = self.teller.report, self.usable
         seen = [(entry, entry.look) for entry in usable if entry.look is not None]
-        report.duplicates = [[usable[place].report.name for place in group] for group in exact_groups([entry.digest for entry in usable])]
+        same = exact_groups([entry.content.digest for entry in usable])
+        report.duplicates = [[usable[place].report.name for place in group] for group in same]
         groups = [[seen[place][0] for place in group] for group in alike_groups([look for _, look in seen])]
-        report.alike = [[entry.report.name for entry in group] for group in groups if len({entry.digest for entry in group}) > 1]
+        report.alike = [[entry.report.name for entry in group] for group in groups if len({entry.content.digest for entry in group}) > 1]
         report.compared = len(seen)
 
 
@@ -80,7 +99,8 @@ def plan_dataset(
 ) -> DatasetPlan:
     """Scans the sources and plans every clip, as training does and as a preview shows.
 
-    Clips that cannot be used are reported. Raises UserError for a source or setting that cannot be followed, Interrupted on cancel.
+    Clips that cannot be used are in the report, and not told of yet. Raises UserError for a source or setting that cannot be
+    followed, Interrupted on cancel.
     """
     shape, roundings = shaper(dataset, spec, seed)
     teller = Teller(log, DatasetReport(shape.fps))
@@ -92,9 +112,10 @@ def plan_dataset(
     teller.report.seen = dict(found.seen)
     for problem in found.notices:
         teller.notice(f"{problem.found} {problem.cure}".strip(), problem.where)
-    for record, reason in found.skipped:
-        teller.leave_out(record, reason, _LISTED)
-    return DatasetPlan(dataset, shape, found, _planned(found, captions, shape, store, teller), teller)
+    for record, why in found.skipped:
+        teller.report.skip(record, why, _LISTED)
+    planner = Planner(captions, shape, store, log.check)
+    return DatasetPlan(dataset, shape, found, _planned(found, planner, teller), teller, planner)
 
 
 def _mark_unpacked(found: Scan, store: TensorCache) -> None:
@@ -106,27 +127,48 @@ def _mark_unpacked(found: Scan, store: TensorCache) -> None:
         store.used.save()
 
 
-def _planned(scan: Scan, captions: CaptionSettings, shape: Shaper, store: TensorCache, teller: Teller) -> list[Entry]:
-    """Every usable clip's plan and content hash; scene cuts are found here, as the plan must know them."""
-    entries, check = list[Entry](), teller.log.check
-    split = shape.settings.scene_cuts == "split"
-    cuts_of = SceneCuts(store, shape.settings.scene_threshold) if split else None
-    probe = KnownProbes(store)
+class Planner:
+    """Plans clips one by one; what is found by probing and of scene cuts is remembered."""
+
+    def __init__(self, captions: CaptionSettings, shape: Shaper, store: TensorCache, check: Callable[[], None]) -> None:
+        self._captions, self._shape, self._store, self._check = captions, shape, store, check
+        self._cuts = SceneCuts(store, shape.settings.scene_threshold) if shape.settings.scene_cuts == "split" else None
+        self.probe = KnownProbes(store.folder)
+
+    def plan(self, record: ClipRecord) -> tuple[ClipPlan, Content]:
+        """A clip's plan and what its file holds; scene cuts are found here, as the plan must know them.
+
+        A file that changes meanwhile is read once more. Raises UnusableClip.
+        """
+        if is_left_out(record, self._captions):
+            raise UnusableClip(UNCAPTIONED, "Write a caption file for it, or let clips without caption be trained.")
+        try:
+            return self._planned(record)
+        except ChangedFile:
+            return self._planned(record)
+
+    def _planned(self, record: ClipRecord) -> tuple[ClipPlan, Content]:
+        path, check = record.path, self._check
+        try:
+            content = self._store.index.content(path, check)
+        except OSError as error:
+            raise UnusableClip(f"cannot be read ({reason(error)})", "Check that the file can be read.") from error
+        clip = self.probe(path, content, check)
+        cuts = self._cuts(path, clip, content, check) if self._cuts else ()
+        return self._shape.plan(record, clip, content.digest, cuts), content
+
+
+def _planned(scan: Scan, planner: Planner, teller: Teller) -> list[Entry]:
+    """Every usable clip's plan; the others are reported."""
+    entries = list[Entry]()
     done = teller.log.progress(len(scan.clips), "clips read")
     for number, record in enumerate(scan.clips, 1):
         try:
-            if is_left_out(record, captions):
-                cure = "Write a caption file for it, or let clips without caption be trained."
-                raise UnusableClip("has no caption, and such clips are to be skipped", cure)
-            digest = store.index.digest(record.path, check)
-            clip = probe(record.path, digest)
-            plan = shape.plan(record, clip, digest, cuts_of(record.path, clip, digest, check) if cuts_of else ())
+            plan, content = planner.plan(record)
         except UnusableClip as error:
-            teller.leave_out(record, str(error), error.cure)
-        except OSError as error:
-            teller.leave_out(record, str(error), "Check that the file can be read.")
+            teller.report.skip(record, str(error), error.cure)
         else:
-            entries.append(Entry(plan, teller.report.keep(plan), digest))
+            entries.append(Entry(plan, teller.report.keep(plan), content))
         done(number)
-    probe.save()
+    planner.probe.save()
     return entries

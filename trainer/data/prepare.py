@@ -13,6 +13,7 @@ from .dataset import Dataset, Item, commonest_size
 from .plan import Shaper
 from .planning import plan_dataset
 from .report import CaptionStatistics
+from .sources.record import ChangedFile
 from .texts import TextCache
 
 if TYPE_CHECKING:
@@ -38,8 +39,11 @@ def prepare_dataset(
     plan = plan_dataset(dataset, captions, family.spec, store, log, seed=seed, may_download=may_download)
     report = plan.teller.report
     clips = ClipCache(family, encoders, store, log, dataset.dataloader_threads) if plan.entries else None
-    if clips:
-        clips.add(plan.entries, lambda clip, error: plan.teller.skip(clip.record.path, str(error)))
+    if clips:  # else an error names every clip
+        plan.teller.tell_skipped()
+        changed = clips.add(plan.entries, plan.teller.drop)
+        for entry in clips.add(plan.renew(changed), plan.teller.drop):
+            plan.teller.drop(entry.report, ChangedFile())
     plan.require_some()
     entries = plan.usable
     items = [trained_item(entry, captions, seed) for entry in entries]

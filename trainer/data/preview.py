@@ -15,8 +15,9 @@ from ..job import Bucket, CaptionSettings, DatasetSettings, WindowSettings
 from ..preview_settings import PreviewSettings
 from .cache import TensorCache
 from .captions import training_texts
-from .clips import Entry, examples, look_of, pixels_of, take_known_looks
+from .clips import Entry, examples, pixels_of, take_known_looks
 from .dataset import Item
+from .likeness import thumbnails
 from .planning import plan_dataset
 from .prepare import trained_item
 from .report import CaptionStatistics, ClipReport, DatasetReport
@@ -77,6 +78,7 @@ def preview_dataset(
     plan = plan_dataset(dataset, captions, family.spec, store, log, seed=seed, may_download=may_download)
     store.save()
     plan.require_clips()
+    plan.teller.tell_skipped()
     if len(dataset.clip_sources) < len(dataset.sources):
         plan.teller.notice("Parquet files hold encoded clips, which are trained on but neither shown nor counted here.")
     first = min(shown.first, max(len(plan.entries), 1)) - 1
@@ -88,8 +90,7 @@ def preview_dataset(
         try:
             clips.append(_shown(entry, captions, shown.frames, seed, log))
         except UnusableClip as error:
-            entry.report.leave_out(error)
-            plan.teller.skip(entry.plan.record.path, str(error))
+            plan.teller.drop(entry.report, error)
         done(number)
     report = plan.teller.report
     for entry in plan.usable:
@@ -109,9 +110,9 @@ def preview_dataset(
 def _shown(entry: Entry, captions: CaptionSettings, count: int, seed: int, log: EventLog) -> ShownClip:
     """Decodes the clip's first example of its first variant; raises UnusableClip if it cannot be."""
     plan = entry.plan
-    with closing(examples(plan, plan.takes[0], log.check)) as made:
+    with entry.content.steady(plan.record.path, log.check), closing(examples(plan, plan.takes[0], log.check)) as made:
         _, frames = next(made)
-    entry.look = look_of(frames)
+    entry.look = thumbnails(frames)
     places = tuple(sorted({round(place) for place in np.linspace(0, len(frames) - 1, count)})) if count > 1 else (len(frames) // 2,)
     texts = training_texts(plan.record, captions, seed)
     return ShownClip(plan.record, texts, frames[list(places)], places, plan.line.fps, plan.example, entry.report)

@@ -10,11 +10,12 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from .colour import BT709, Colour, colour_of, side_data
+from ..files import reason, regular
+from .colour import BT709, FULL, Colour, colour_of, side_data
 from .pictures import is_picture, picture_facts
 from .retime import constant_rate
 from .sources.record import UnusableClip
-from .stream import decoder_of, frames_of, video_stream
+from .stream import decoder_of, frames_of, opened, video_stream
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-PROBE_FORMAT = 1  # raised whenever the same file would give another probe
-_FULL = 2  # AVCOL_RANGE_JPEG
+PROBE_FORMAT = 2  # raised whenever the same file would give another probe
 _FIELD_ORDERS = (2, 3, 4, 5)  # AV_FIELD_TT, BB, TB, BT
 _KEYED = ("h264", "hevc", "vp8", "vp9", "libvpx", "libvpx-vp9", "av1", "libdav1d", "prores", "mjpeg")  # keyframes need nothing before them
 _INDEXED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")  # containers with presentation times that can be gone to
@@ -60,16 +60,16 @@ def probe(path: Path) -> Probe:
     import av
 
     try:
-        if path.stat().st_size == 0:
+        if regular(path).st_size == 0:
             raise UnusableClip("the file is empty")
         if is_picture(path):
             return _of_picture(path)
-        with av.open(str(path)) as container:
+        with opened(path) as container:
             stamps = _Stamps.of(container)
-        with av.open(str(path)) as container:  # opened anew: not every container seeks back to its start
+        with opened(path) as container:  # opened anew: not every container seeks back to its start
             return _of_stream(container, stamps)
     except (av.FFmpegError, OSError, ValueError, EOFError) as error:
-        raise UnusableClip(f"cannot be read ({_reason(error)})") from error
+        raise UnusableClip(f"cannot be read ({reason(error)})") from error
 
 
 def _of_picture(path: Path) -> Probe:
@@ -77,7 +77,7 @@ def _of_picture(path: Path) -> Probe:
     times = (Fraction(0), *accumulate(facts.durations))
     count = max(1, len(facts.durations))
     return Probe(
-        tuple(range(count)), times[:count], times[-1], facts.height, facts.width, 0, Colour(BT709, _FULL), facts.format, True, picture=True
+        tuple(range(count)), times[:count], times[-1], facts.height, facts.width, 0, Colour(BT709, FULL), facts.format, True, picture=True
     )
 
 
@@ -179,7 +179,3 @@ def _display_size(frame: VideoFrame, pixel_aspect: Fraction | None, rotation: in
     if pixel_aspect:
         width = max(1, round(width * pixel_aspect))
     return (width, height) if rotation % 180 else (height, width)
-
-
-def _reason(error: BaseException) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -14,6 +14,7 @@ from pathlib import Path
 from ..errors import fail
 from .cache_use import UseMarks, users
 from .content import ContentIndex, nothing
+from .known_probes import KnownProbes
 
 _KEY = r"([0-9a-f]{2})/\1[0-9a-f]{38}"  # a file named by its hash, in a folder named by the first two digits
 KINDS = {  # what is told of a kind of files -> their paths below the cache; nothing else there is ever removed
@@ -54,11 +55,6 @@ class CacheReport:
     removed: bool = False
     failed: list[str] = field(default_factory=list)
 
-    @property
-    def freed(self) -> int:
-        """Bytes of what was unused, free now if it was removed."""
-        return sum(file.size for file in self.unused)
-
     def lines(self) -> list[str]:
         """A table of kinds with number and size of their files, and a line on what was or can be removed."""
         if not self.files:
@@ -77,12 +73,13 @@ class CacheReport:
 def survey(cache: Path, unused_for: int) -> CacheReport:
     """What lies in the cache, and what of it no dataset used for at least so many days; nothing is changed."""
     files = list(_files(cache))
-    limit = date.today() - timedelta(unused_for)
-    return CacheReport(cache, unused_for, files, [file for file in files if _is_unused(file, limit if unused_for else date.max)])
+    return CacheReport(cache, unused_for, files, [file for file in files if _is_unused(file, _limit(unused_for))])
 
 
 def prune(cache: Path, unused_for: int, check: Callable[[], None] = nothing) -> CacheReport:
     """Removes what no dataset used for at least so many days, 0 for everything; `check` is called between files.
+
+    What was found by probing clips, which only saves time, goes by the same rule.
 
     What a run or an export that is going on may read stays, for however long it has been going on; raises UserError if
     everything is to go then. A preview, or a run of a version older than this, is not known of: what it still needs is
@@ -111,7 +108,15 @@ def prune(cache: Path, unused_for: int, check: Callable[[], None] = nothing) -> 
         index.forget(file.path for file in gone)
         index.save()
         UseMarks(cache).tidy()
+        probes = KnownProbes(cache)
+        probes.forget(_limit(unused_for))
+        probes.save()
     return report
+
+
+def _limit(unused_for: int) -> date:
+    """The last day of use of what counts as unused for so many days."""
+    return date.today() - timedelta(unused_for) if unused_for else date.max
 
 
 def _files(cache: Path) -> Iterator[CacheFile]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..files import write_bytes, write_json
 from .plan import ClipPlan
-from .sources.record import ClipRecord, UnusableClip
+from .sources.record import ClipRecord
 
 if TYPE_CHECKING:
     from .sampler import Sampler
@@ -40,19 +40,26 @@ class ClipReport:
     bucket: str = ""
     windows: int = 0  # examples of one variant
     variants: int = 1
-    enlarged: bool = False  # the clip has fewer pixels than its bucket
+    enlarged: bool = False  # the clip is lower or narrower than its bucket
     own_size: bool = False  # the clip is smaller than every bucket, and is not enlarged
     hdr: str = ""  # "PQ" or "HLG", which decoding maps to SDR
     interlaced: bool = False  # decoding makes whole frames of its fields
+
+    def describe(self, plan: ClipPlan) -> None:
+        """Tells how the clip is planned, in place of what was told before."""
+        clip, size, line = plan.probe, plan.example, plan.line
+        self.source_frames, self.source_fps, self.source_size = len(clip.times), round(clip.fps, 3), f"{clip.height}x{clip.width}"
+        self.target_fps, self.retimed, self.retimed_frames = round(line.fps, 3), line.retimed, line.whole
+        self.used_frames, self.source_indices = len(plan.indices), plan.indices
+        self.scene_cuts = tuple(scene.start for scene in line.scenes[1:])
+        self.bucket, self.windows, self.variants = str(size), len(plan.starts), len(plan.takes)
+        self.enlarged = clip.height < size.height or clip.width < size.width
+        self.own_size, self.hdr, self.interlaced = plan.own_size, clip.colour.hdr, clip.interlaced
 
     @property
     def shortened(self) -> bool:
         """Whether frames of the retimed clip are left out."""
         return self.used_frames < self.retimed_frames
-
-    def leave_out(self, error: UnusableClip) -> None:
-        """The clip is not used after all."""
-        self.skipped, self.cure = str(error), error.cure
 
     def __str__(self) -> str:
         if self.skipped:
@@ -88,7 +95,7 @@ class CaptionStatistics:
     def __str__(self) -> str:
         return (
             f"caption texts: {self.texts}, mean {self.mean_words:g} words, longest {self.longest_words}, {self.empty} empty, "
-            f"at most {self.most_variants} of one clip"
+            f"at most {self.most_variants} per clip"
         )
 
 
@@ -105,22 +112,15 @@ class DatasetReport:
     effective_batch: str = ""
     texts: CaptionStatistics = field(default_factory=CaptionStatistics)
     duplicates: list[list[str]] = field(default_factory=list)  # clips with the same bytes
-    alike: list[list[str]] = field(default_factory=list)  # clips of other bytes whose middle frames look the same
+    alike: list[list[str]] = field(default_factory=list)  # clips of other bytes that look the same; one may be in several groups
     compared: int = 0  # clips of which the look is known
 
     def keep(self, plan: ClipPlan) -> ClipReport:
         """Adds a planned clip; it may still turn out unusable when it is decoded."""
-        clip, size, line = plan.probe, plan.example, plan.line
-        self.clips.append(ClipReport(
-            plan.record.name, str(plan.record.path), plan.record.origin,
-            source_frames=len(clip.times), source_fps=round(clip.fps, 3), source_size=f"{clip.height}x{clip.width}",
-            target_fps=round(line.fps, 3), retimed=line.retimed, retimed_frames=line.whole,
-            used_frames=len(plan.indices), source_indices=plan.indices, scene_cuts=tuple(scene.start for scene in line.scenes[1:]),
-            bucket=str(size), windows=len(plan.starts), variants=len(plan.takes),
-            own_size=plan.own_size,
-            enlarged=clip.height < size.height or clip.width < size.width, hdr=clip.colour.hdr, interlaced=clip.interlaced,
-        ))  # fmt: skip
-        return self.clips[-1]
+        clip = ClipReport(plan.record.name, str(plan.record.path), plan.record.origin)
+        clip.describe(plan)
+        self.clips.append(clip)
+        return clip
 
     def skip(self, record: ClipRecord, reason: str, cure: str = "") -> None:
         """Adds a clip that is not used, and what to do about it."""

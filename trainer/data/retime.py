@@ -12,32 +12,38 @@ def exact_rate(fps: float) -> Fraction:
     return Fraction(fps).limit_denominator(1001)
 
 
-def retime(times: Sequence[Fraction], end: Fraction, fps: Fraction) -> list[int]:
-    """Source index for each target frame k: the frame on screen up to the middle of its interval, (k + 1/2) / fps.
+def frame_count(times: Sequence[Fraction], end: Fraction, fps: Fraction) -> int:
+    """Target frames of a clip: middles of their intervals, (k + 1/2) / fps, that lie before its end; at least one."""
+    return max(1, math.ceil((end - times[0]) * fps - Fraction(1, 2)))
+
+
+def retime(times: Sequence[Fraction], end: Fraction, fps: Fraction, most: int | None = None) -> list[int]:
+    """Source index for each target frame k, or the first `most`: the frame on screen up to the middle of its interval, (k + 1/2) / fps.
 
     `times` are the source's presentation times in seconds, ascending, `end` when its last frame leaves the screen.
-    There are as many target frames as such middles within the clip, at least one. Equal rates give 0, 1, 2, …;
-    higher source rates drop frames, lower ones repeat them, and a frame held long is repeated while it is held.
+    There are `frame_count` target frames. Equal rates give 0, 1, 2, …; higher source rates drop frames, lower ones repeat
+    them, and a frame held long is repeated while it is held.
     """
-    count = max(1, math.ceil((end - times[0]) * fps - Fraction(1, 2)))
+    count = frame_count(times, end, fps)
+    count = count if most is None else min(count, max(most, 1))
     unit = math.lcm(*(time.denominator for time in times))  # in whole numbers: fractions are slow over thousands of clips
     ticks = [time.numerator * (unit // time.denominator) * 2 * fps.numerator for time in times]
     step = unit * fps.denominator  # half a target frame
-    chosen, index = [], 0
-    for k in range(count):
-        middle = ticks[0] + (2 * k + 1) * step
-        while index + 1 < len(ticks) and ticks[index + 1] < middle:
-            index += 1
-        chosen.append(index)
-    return chosen
+    chosen = list[int]()
+    for index, tick in enumerate(ticks[1:]):
+        until = min(((tick - ticks[0]) // step + 1) // 2, count)  # target frames whose middle is no later than the next frame
+        chosen += [index] * (until - len(chosen))
+    return chosen + [len(ticks) - 1] * (count - len(chosen))
 
 
 def constant_rate(times: Sequence[Fraction], tick: Fraction, rates: Iterable[Fraction]) -> Fraction | None:
-    """The rate among `rates` that all times follow to within one tick, or None for a variable frame rate.
+    """The rate among `rates` that all times follow, or None for a variable frame rate.
 
-    Containers that store whole milliseconds jitter around the true times; retiming needs the true ones.
+    Containers that store whole milliseconds jitter around the true times; retiming needs the true ones. So times may be
+    off by one tick, but by no more than an eighth of a frame where ticks are coarse.
     """
     for rate in rates:
-        if all(abs(time - times[0] - index / rate) <= tick for index, time in enumerate(times)):
+        jitter = min(tick, 1 / (8 * rate))
+        if all(abs(time - times[0] - index / rate) <= jitter for index, time in enumerate(times)):
             return rate
     return None

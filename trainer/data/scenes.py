@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ..files import write_bytes
 from ..packages import require
 from .cache import TensorCache
-from .content import key_of
+from .content import Content, key_of
 from .decode import DECODER_FORMAT, decode_frames
+from .kept import keep, kept
 from .probe import Probe
 from .sources.record import UnusableClip
 
@@ -26,16 +25,19 @@ class SceneCuts:
         require("scenedetect")
         self._cache, self._threshold = cache, threshold
 
-    def __call__(self, path: Path, probe: Probe, content: str, check: Callable[[], None]) -> tuple[int, ...]:
-        """The file's frames that begin a new scene, ascending, up to where decoding breaks off, if it does; `content` is its hash."""
-        key = key_of(content=content, threshold=self._threshold, decoder=DECODER_FORMAT, detector="content", area=_AREA)
+    def __call__(self, path: Path, probe: Probe, content: Content, check: Callable[[], None]) -> tuple[int, ...]:
+        """The file's frames that begin a new scene, ascending, up to where decoding breaks off, if it does.
+
+        Raises ChangedFile if the file no longer has this content.
+        """
+        key = key_of(content=content.digest, threshold=self._threshold, decoder=DECODER_FORMAT, detector="content", area=_AREA)
         known = self._cache.folder / "scenes" / f"{key}.json"
         self._cache.used.mark(known)
-        with suppress(OSError, ValueError, TypeError):
-            return tuple(map(int, json.loads(known.read_text(encoding="utf-8"))))
-        cuts = self._found(path, probe, check)
-        with suppress(OSError):  # it only saves time
-            write_bytes(known, json.dumps(cuts).encode())
+        cuts = kept(known)
+        if cuts is None:
+            with content.steady(path, check):
+                cuts = self._found(path, probe, check)
+            keep(known, cuts)
         return tuple(cuts)
 
     def _found(self, path: Path, probe: Probe, check: Callable[[], None]) -> list[int]:

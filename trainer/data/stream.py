@@ -5,9 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..files import regular
 from .sources.record import UnusableClip
 
 if TYPE_CHECKING:
@@ -20,8 +22,31 @@ if TYPE_CHECKING:
 
     from .probe import Probe
 
+_FORMATS = (  # containers that hold all of a clip themselves; playlists and the like make FFmpeg open other files and addresses
+    "mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm", "avi", "gif", "asf", "av1", "dv", "flv", "h264", "hevc", "ivf", "m4v", "mpeg", "mpegts",
+    "mpegvideo", "mxf", "nut", "obu", "ogg", "apng", "png_pipe", "jpeg_pipe", "webp_pipe",
+)  # fmt: skip
 _WITH_ALPHA = {"vp8": "libvpx", "vp9": "libvpx-vp9"}  # decoders that read the alpha channel of WebM
 _LEAP = 24  # frames; going to a keyframe pays from about so many frames ahead
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[InputContainer]:
+    """The one way to a clip's container: nothing but this file is ever read for it.
+
+    Raises UnusableClip if it is of a format that may name other files, OSError or av.FFmpegError if it cannot be read.
+    """
+    import av
+
+    regular(path)
+    options = {"protocol_whitelist": "file", "format_whitelist": ",".join(_FORMATS)}
+    try:
+        container = av.open(f"file:{path.absolute()}", options=options)
+    except av.ArgumentError as error:
+        found = "cannot be read: it is damaged, or no clip but something else, such as a list of other files"
+        raise UnusableClip(found, "Give the clip itself, as MP4, MOV, MKV, WebM, AVI or GIF.") from error
+    with container:
+        yield container
 
 
 def video_stream(container: InputContainer) -> VideoStream:
@@ -97,9 +122,7 @@ class _Astray(Exception):
 
 
 def _pass(path: Path, probe: Probe, needed: Sequence[int], keys: Sequence[int]) -> Iterator[tuple[int, VideoFrame]]:
-    import av
-
-    with av.open(str(path)) as container:
+    with opened(path) as container:
         stream = video_stream(container)
         context = decoder_of(stream)
         rest, last = deque(needed), -1

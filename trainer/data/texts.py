@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..errors import fail
 from ..events import EventLog, Phase
 from .cache import CACHE_FORMAT, TensorCache
-from .content import component_identity, key_of
+from .content import changed_model, component_identity, key_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,10 +26,13 @@ class TextCache:
         self._family, self._encoders, self._cache, self._log = family, encoders, cache, log
         self._shared = {
             "family": family.spec.family, "variant": family.spec.variant, "length": family.spec.text_length,
-            "encoder": component_identity(cache.index, family.files.paths(TEXT_PARTS), log.check),
+            "encoder": self._identity(),
             "dtype": str(encoders.compute.dtype), "format": CACHE_FORMAT,
         }  # fmt: skip
         self._ready = set[str]()
+
+    def _identity(self) -> str:
+        return component_identity(self._cache.index, self._family.files.paths(TEXT_PARTS), self._log.check)
 
     def key(self, text: str) -> str:
         """Name of the text's cache entry."""
@@ -48,6 +51,8 @@ class TextCache:
         self._log.emit(Phase("prepare", "Encoding captions"))
         try:
             encoder = self._encoders.text_encoder()
+            if self._identity() != self._shared["encoder"]:
+                raise changed_model(self._family.files.name)
             done = self._log.progress(len(missing), "captions encoded")
             for number, text in enumerate(missing, 1):
                 with torch.no_grad():

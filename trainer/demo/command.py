@@ -53,7 +53,7 @@ def run_demo(places: Places, steps: int, device: str) -> int:
     clips = places.runs / "demo clips"
     write_demo_clips(clips)
     start = time.perf_counter()
-    with Console() as console:
+    with Console(places.runs) as console:
         result = run(demo_job(FOLDER, clips, steps or STEPS, device), places, console)
     seconds = time.perf_counter() - start
     print(f"training with its samples: {seconds:.0f} s", file=sys.stderr)

@@ -58,9 +58,7 @@ def import_config(paths: Sequence[Path | str]) -> Imported:
     if not report.value("model.source"):
         report.notes.append("The model is not set: model.source takes a diffusers folder or a hub id.")
     report.notes.append("Settings that the file leaves out have Video Trainer's defaults, not the other trainer's.")
-    return report.result(
-        " and ".join([*trainers, *(name for name in groups if name == PROMPTS)]), (e for d in documents for e in d.entries())
-    )
+    return report.result(" and ".join(order), (entry for document in documents for entry in document.entries()))
 
 
 def _format(document: Document) -> str:

@@ -65,7 +65,7 @@ TRAINING: dict[str, Rule] = {
     "checkpoint_every_n_*": refuse(_BY_STEPS),
     "save_dtype": ignore("LoRA files are written in fp32"),
     "caching_batch_size": ignore("clips are encoded one at a time"),
-    "map_num_proc": ignore("clips are decoded in threads, as many as help"),
+    "map_num_proc": to("dataset.dataloader_threads"),
     "compile": off("models are not compiled yet"),
     "steps_per_print": ignore("every step is shown"),
     "logging_steps": ignore("every step is recorded"),

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..files import kind_of
+from ..source_files import is_tar
 from .documents import Document
 from .result import Entry, Report
 from .rules import Rule, apply, ignore, off, only, refuse
-from .sizes import add_buckets, shapes, tell, whole
+from .sizes import add_buckets, joined, shapes, tell, whole
 from .sources import EDIT, add_source
 
 _SHAPING = ("size_buckets", "resolutions", "frame_buckets", "enable_ar_bucket", "ar_buckets", "min_ar", "max_ar", "num_ar_buckets")
@@ -78,19 +80,19 @@ def _directories(document: Document, report: Report) -> None:
 def _note_unread(report: Report, folder: str) -> None:
     """Notes what diffusion-pipe would read in a folder and a folder source does not."""
     try:
-        names = [item.name for item in Path(folder).iterdir()] if Path(folder).is_dir() else []
-    except (OSError, ValueError):  # no name that a folder could have, or one that may not be read
+        names = [item.name for item in Path(folder).iterdir()] if kind_of(Path(folder)) == "folder" else []
+    except OSError:  # it may not be read
         return
     if "captions.json" in names:
         report.notes.append(f"captions.json in {folder} is not read: write its captions into a metadata.jsonl, for a Metadata Table.")
-    if any(name.endswith(".tar") for name in names):
+    if any(is_tar(Path(name)) for name in names):
         report.notes.append(f"The tars in {folder} are not read with its files: add them as a WebDataset.")
 
 
 def _takes_stills(entries: Mapping[str, Entry], place: str) -> bool:
     """Whether still images of a directory are trained on: they are, unless explicit sizes hold none for them."""
     sizes = entries.get(f"{place}size_buckets") or entries.get("size_buckets")
-    return sizes is None or any(size and size[0] == 1 for size in map(_explicit, _values(sizes)))
+    return sizes is None or any(size and size[0] == 1 for size in map(_explicit, sizes.values))
 
 
 def _shape(document: Document, report: Report) -> None:
@@ -119,7 +121,7 @@ def _buckets(report: Report, settings: Mapping[str, Entry], why: str) -> None:
         if explicit and name != "size_buckets":
             report.ignored(entry, "size_buckets overrules it")
         elif explicit:
-            tell(report, entry, explicit, _joined(stills, why))
+            tell(report, entry, explicit, joined(stills, why))
         elif name in ("ar_buckets", "min_ar", "max_ar", "num_ar_buckets") and not _enabled(settings):
             report.ignored(entry, "enable_ar_bucket is off")
         elif name == "enable_ar_bucket" and not entry.value:
@@ -127,10 +129,10 @@ def _buckets(report: Report, settings: Mapping[str, Entry], why: str) -> None:
         elif not (frames and sides):
             continue  # another directory may use it
         elif name == "frame_buckets":
-            tell(report, entry, [(count, None, None) for count in frames], _joined(stills, why))
+            tell(report, entry, [(count, None, None) for count in frames], joined(stills, why))
         elif name == "resolutions":
             alone = "" if "frame_buckets" in settings else f"with 1 frame, diffusion-pipe's default: {_ONLY_STILLS}"
-            tell(report, entry, [(None, *side) for side in sides], _joined(alone, _resolutions_why(settings, why)))
+            tell(report, entry, [(None, *side) for side in sides], joined(alone, _resolutions_why(settings, why)))
         elif name != "size_buckets":
             report.mapped(entry, "dataset.buckets", entry.value, "each area in these shapes")
 
@@ -140,17 +142,13 @@ def _stills(lengths: set[int], otherwise: str) -> str:
     return _ONLY_STILLS if lengths == {1} else _STILLS if 1 in lengths else otherwise
 
 
-def _joined(*parts: str) -> str:
-    return "; ".join(filter(None, parts))
-
-
 def _resolutions_why(settings: Mapping[str, Entry], why: str) -> str:
     parts, values = [why] if why else [], _list(settings, "resolutions")
     if any(isinstance(value, list) for value in values) and not _enabled(settings):
         parts.append("diffusion-pipe trains a square of a pair's area, here the pair is the size itself")
     if len(values) > 1:
         parts.append("a clip is trained at the size nearest to it, not at each")
-    return _joined(*parts)
+    return joined(*parts)
 
 
 def _enabled(settings: Mapping[str, Entry]) -> bool:
@@ -200,8 +198,4 @@ def _explicit(value: Any) -> tuple[int, int, int] | None:
 
 
 def _list(settings: Mapping[str, Entry], name: str) -> list[Any]:
-    return _values(settings[name]) if name in settings else []
-
-
-def _values(entry: Entry) -> list[Any]:
-    return entry.value if isinstance(entry.value, list) else [entry.value]
+    return settings[name].values if name in settings else []

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError, fail
+from ..files import kind_of, read_file, reason, regular
 from ..packages import install_command
 from .result import Entry
 from .shell import commands
 
 LARGEST = 8 << 20  # bytes; a configuration is text that people write
+DEEPEST = 64  # tables and lists inside each other, likewise
 _EATEN = re.compile(r"[A-Za-z]:[\x00-\x1f]")  # C: and what \n, \t, \b … stood for
 _PATH_KEY = re.compile(r"(path|dir|directory|file|folder|dataset|config|root|existing|model_name)$")
 
@@ -51,16 +53,32 @@ class Document:
     def beside(self, name: str) -> Path | None:
         """A file this one names: from this file's folder, from the working folder, or of that name in this file's folder."""
         for path in (self.path.parent / name, Path(name), self.path.parent / re.split(r"[\\/]", name)[-1]):
-            try:
-                if name and path.is_file():
-                    return path
-            except (OSError, ValueError):  # no name that a file could have
-                continue
+            if name and kind_of(path) == "file":
+                return path
         return None
 
 
 def read(path: Path) -> list[Document]:
     """The documents in a file, told apart by its content; raises UserError naming the file, the line and the cure."""
+    try:
+        documents = _documents(path)
+        if all(_is_shallow(document.data) for document in documents):
+            return documents
+    except RecursionError:  # of a parser
+        pass
+    raise fail(str(path), "has tables or lists inside each other without end.", "Give the trainer's configuration file.")
+
+
+def _is_shallow(data: Any) -> bool:
+    """Whether data are nested no deeper than can be gone through."""
+    level = [data]
+    for _ in range(DEEPEST):
+        tables = [value.values() if isinstance(value, dict) else value for value in level if isinstance(value, (dict, list))]
+        level = [part for table in tables for part in table]
+    return not level
+
+
+def _documents(path: Path) -> list[Document]:
     text = _text(path)
     suffix = path.suffix.lower()
     if suffix in (".yaml", ".yml"):
@@ -68,7 +86,7 @@ def read(path: Path) -> list[Document]:
     if suffix == ".toml":
         return [Document(path, _toml(path, text))]
     if suffix == ".csv":
-        return [Document(path, {"data": list(csv.DictReader(io.StringIO(text)))})]
+        return [Document(path, {"data": _csv(path, text)})]
     if suffix in (".json", ".jsonl"):
         return [Document(path, _json(path, text))]
     if text.lstrip()[:1] in ("{", "["):
@@ -89,11 +107,11 @@ def read(path: Path) -> list[Document]:
 
 def _text(path: Path) -> str:
     try:
-        if path.is_file() and path.stat().st_size > LARGEST:
+        if regular(path).st_size > LARGEST:
             raise fail(str(path), "is too large for a configuration.", "Give the trainer's configuration file.")
-        data = path.read_bytes()
+        data = read_file(path)
     except OSError as error:
-        raise fail(str(path), f"cannot be read: {error.strerror}.", "Give the path of a configuration file.") from None
+        raise fail(str(path), f"cannot be read: {reason(error)}.", "Give the path of a configuration file.") from None
     utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
         return data.decode("utf-16" if utf16 else "utf-8-sig").replace("\r\n", "\n")
@@ -101,11 +119,18 @@ def _text(path: Path) -> str:
         raise fail(str(path), "is not UTF-8 text.", "Save it as UTF-8.") from None
 
 
+def _csv(path: Path, text: str) -> list[dict[str | Any, str | Any]]:
+    try:
+        return list(csv.DictReader(io.StringIO(text)))
+    except csv.Error as error:
+        raise fail(str(path), f"is no table: {error}.", "Check its quotes.") from None
+
+
 def _toml(path: Path, text: str) -> dict[str, Any]:
     parser = _toml_parser()
     try:
         data = parser.loads(text)
-    except parser.TOMLDecodeError as error:
+    except ValueError as error:  # a number of thousands of digits is not a TOMLDecodeError
         number = int(found[1]) if (found := re.search(r"at line (\d+)", str(error))) else 0
         if quoted := _quoted_backslash(text, number):
             raise _toml_backslash(path, number, quoted) from None

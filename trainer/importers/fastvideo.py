@@ -9,7 +9,7 @@ from . import sample_prompts
 from .documents import Document
 from .families import find_family
 from .result import Entry, Report
-from .rules import Rule, apply, betas, choice, family, follow, ignore, off, only, refuse, run_name, targets, to
+from .rules import Rule, apply, betas, choice, family, follow, ignore, off, once, only, refuse, run_name, targets, to
 from .sizes import add_buckets, tell, whole
 from .sources import add_source
 
@@ -50,7 +50,7 @@ RULES: dict[str, Rule] = {
     "use_image_num": off("a batch holds images or clips, never both"),
     "training_cfg_rate": to("captions.dropout"),
     "seed": to("schedule.seed"),
-    "dataloader_num_workers": ignore("clips are decoded in threads, as many as help"),
+    "dataloader_num_workers": once("dataset.dataloader_threads"),
     "group_*": ignore("a batch never mixes sizes"),
     "num_latent_t": ignore("it follows from the frames"),
     "train_batch_size": to("schedule.batch_size"),

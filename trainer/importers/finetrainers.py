@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..files import kind_of
 from ..job import Bucket
 from ..source_settings import SOURCES
 from . import sample_prompts
@@ -14,16 +15,15 @@ from .documents import Document
 from .finetrainers_rules import DATASETS, RULES
 from .result import Entry, Report
 from .rules import apply, as_number, family, follow, to
-from .sizes import add_buckets, as_bucket, sample_size, tell, tell_sample, whole
-from .sources import EDIT, SourceKind, add_source, kind_of
+from .sizes import add_buckets, as_bucket, joined, sample_size, tell, tell_sample, whole
+from .sources import EDIT, IMAGE_LISTS, SourceKind, add_source, guessed_kind
 
 NAME = "finetrainers"
-IMAGE_LISTS = ("images.txt", "image.txt")
 ONE_FRAME = "still images are clips of one frame"
 
 
 def recognises(document: Document) -> bool:
-    """A command with a model_name and data, or a JSON with datasets that have a data_root or dataset_file."""
+    """A command with one of its own flags, or a JSON with datasets that have a data_root or dataset_file."""
     if document.program:
         return bool({"data_root", "dataset_file", "dataset_config", "training_type", "video_resolution_buckets"} & document.data.keys())
     return _is_dataset(document)
@@ -50,9 +50,9 @@ def convert(documents: Sequence[Document], report: Report) -> list[Document]:
             validation += follow(report, document, entry, sample_prompts.recognises)
         _data_root(report, entries)
         if entry := entries.get("video_resolution_buckets"):
-            _buckets(report, entry, [_named_size(entry, text) for text in _words(entry)])
+            _buckets(report, entry, [_named_size(entry, text) for text in entry.values])
         if entry := entries.get("image_resolution_buckets"):
-            _buckets(report, entry, [_named_size(entry, f"1x{text}") for text in _words(entry)], ONE_FRAME)
+            _buckets(report, entry, [_named_size(entry, f"1x{text}") for text in entry.values], ONE_FRAME)
         if entry := entries.get("validation_prompts"):
             _prompts(report, entry, entries)
         _unused_warmup(report, entries)
@@ -62,10 +62,6 @@ def convert(documents: Sequence[Document], report: Report) -> list[Document]:
         apply(report, document, DATASETS, NAME)
     sample_prompts.convert(validation, report)
     return [*commands, *datasets, *validation]
-
-
-def _words(entry: Entry) -> list[Any]:
-    return entry.value if isinstance(entry.value, list) else [entry.value]
 
 
 def _named_size(entry: Entry, text: Any) -> tuple[int, int, int]:
@@ -93,7 +89,7 @@ def _data_root(report: Report, entries: dict[str, Entry]) -> None:
     elif root and any(str(entry.value).endswith(".txt") for entry in (videos, captions) if entry):
         add_source(report, "list", {"path": root, "videos": videos, "captions": captions})
     elif root:
-        add_source(report, kind_of(str(root.value)), {"path": root, **columns}, fixed)
+        add_source(report, guessed_kind(str(root.value)), {"path": root, **columns}, fixed)
 
 
 def _count_steps(report: Report, entries: dict[str, Entry]) -> None:
@@ -127,7 +123,7 @@ def _prompts(report: Report, entry: Entry, entries: dict[str, Entry]) -> None:
     """Sample prompts: texts separated by ":::", each with a size after "@@@" if it likes."""
     separator = next((str(entries[n].value) for n in ("validation_prompt_separator", "validation_separator") if n in entries), ":::")
     prompts, sizes = [], []
-    for text in " ".join(map(str, _words(entry))).split(separator):
+    for text in " ".join(map(str, entry.values)).split(separator):
         prompt, _, size = text.partition("@@@")
         if not prompt.strip():
             continue
@@ -151,9 +147,9 @@ def _datasets(document: Document, report: Report) -> None:
         given |= _columns(entries, f"datasets.{n}.rename_columns.")
         fixed: dict[str, Any] = {"images": True} if images else {}
         if table or root:
-            kind = "table" if table else kind_of(str(root.value) if root else "", images)
+            kind = "table" if table else guessed_kind(str(root.value) if root else "", images)
             if kind == "list" and images and root:
-                fixed["videos"] = next((name for name in IMAGE_LISTS if (Path(str(root.value)) / name).is_file()), IMAGE_LISTS[0])
+                fixed["videos"] = next((name for name in IMAGE_LISTS if kind_of(Path(str(root.value)) / name) == "file"), IMAGE_LISTS[0])
             _tell_images(report, entries.get(f"datasets.{n}.dataset_type"), kind, images)
             add_source(report, kind, given, fixed)
         _sizes(report, entries.get(f"datasets.{n}.video_resolution_buckets"), 3, count, images)
@@ -189,10 +185,10 @@ def _sizes(report: Report, entry: Entry | None, length: int, datasets: int, imag
     if images != (length == 2):
         report.ignored(entry, f"{NAME} does not read it: this dataset is of {'images' if images else 'videos'}")
         return
-    sizes = [[1, *map(whole, size)][-3:] for size in _words(entry) if isinstance(size, list) and len(size) == length]
+    sizes = [[1, *map(whole, size)][-3:] for size in entry.values if isinstance(size, list) and len(size) == length]
     good = [(f, h, w) for f, h, w in sizes if f and h and w]
-    if len(good) == len(_words(entry)):
-        why = "; ".join(filter(None, (ONE_FRAME if images else "", "all datasets share the buckets" if datasets > 1 else "")))
+    if len(good) == len(entry.values):
+        why = joined(ONE_FRAME if images else "", "all datasets share the buckets" if datasets > 1 else "")
         _buckets(report, entry, good, why)
     else:
         report.unsupported(entry, "a bucket is [frames, height, width], that of images [height, width]")

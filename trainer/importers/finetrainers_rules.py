@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from .rules import Rule, choice, family, ignore, off, once, only, optimizer, refuse, run_name, targets, to
+from dataclasses import replace
+
+from .result import Entry, Report
+from .rules import Rule, choice, family, ignore, off, once, only, optimizer, plain, refuse, run_name, targets, to
 
 _DTYPES = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "fp32": "fp32", "float32": "fp32", "no": "fp32"}
 _ONE = only([1, -1], "one card, as here", "several cards are not supported yet")
 _QUANTISED = "weights in fp8 are not supported yet; the model stays in compute.dtype"
 _FILES = "the job takes one diffusers folder or hub id; set model.source"
 _HUB = "nothing is uploaded by this version"
+_CROPS = {"center": "centre", "centercrop": "centre", "resizecrop": "centre", "random": "random", "randomcrop": "random"}
+
+
+def _crop(report: Report, entry: Entry) -> None:
+    """How frames get the shape of their bucket; those of its modes that distort are not followed."""
+    if position := _CROPS.get(plain(entry.value)):
+        once("dataset.crop_position")(report, replace(entry, value=position))
+    else:
+        report.ignored(entry, "frames are scaled to cover their bucket and cropped, never distorted")
 
 
 RULES: dict[str, Rule] = {
@@ -31,12 +43,12 @@ RULES: dict[str, Rule] = {
     "caption_dropout_technique": only(["empty"], "dropped captions are empty here too", "dropped captions are empty"),
     "id_token": once("captions.prefix"),
     "*remove_common_llm_caption_prefixes": to("captions.remove_openings"),
-    "video_reshape_mode": ignore("frames are scaled to cover their bucket and cropped at the centre, never distorted"),
+    "video_reshape_mode": _crop,
     "precompute_conditions": ignore("clips and captions are always encoded once, before training"),
     "enable_precomputation": ignore("clips and captions are always encoded once, before training"),
     "precomputation_*": ignore("the cache holds all clips and notices what changed"),
     "dataset_shuffle_buffer_size": ignore("all clips are shuffled, every epoch anew"),
-    "dataloader_num_workers": ignore("clips are decoded in threads, as many as help"),
+    "dataloader_num_workers": to("dataset.dataloader_threads"),
     "pin_memory": ignore("what a step needs is loaded ahead of it"),
     "flow_resolution_shifting": refuse("objective.shift is one value for all sizes"),
     "flow_base_*": ignore("it belongs to flow_resolution_shifting"),
@@ -61,8 +73,8 @@ RULES: dict[str, Rule] = {
     "checkpointing_steps": to("output.save_every"),
     "checkpointing_limit": to("output.keep"),
     "resume_from_checkpoint": refuse("checkpoints of other trainers cannot be resumed; a LoRA file can: adapter.continue_from"),
-    "enable_slicing": ignore("the VAE encodes one clip at a time anyway"),
-    "enable_tiling": refuse("the VAE cannot be tiled yet"),
+    "enable_slicing": to("memory.vae_slicing"),
+    "enable_tiling": to("memory.vae_tiling"),
     "optimizer": optimizer,
     "use_8bit_bnb": off("AdamW in fp32 is used instead"),
     "lr": to("optimizer.learning_rate"),
@@ -106,7 +118,7 @@ RULES: dict[str, Rule] = {
 DATASETS: dict[str, Rule] = {
     "datasets.#.dataset_type": ignore("videos and images are told by their files"),
     "datasets.#.id_token": refuse("this dataset has no data_root"),
-    "datasets.#.reshape_mode": RULES["video_reshape_mode"],
+    "datasets.#.reshape_mode": _crop,
     "datasets.#.remove_common_llm_caption_prefixes": refuse("this dataset has no data_root"),
     "datasets.#.caption_options.*": refuse("captions are taken as they are"),
     "datasets.#.caption_options": refuse("captions are taken as they are"),

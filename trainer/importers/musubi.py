@@ -8,7 +8,7 @@ from typing import Any
 from .documents import Document
 from .result import Entry, Report
 from .rules import Rule, apply, ignore, off, once, only, refuse
-from .sizes import add_buckets, tell, whole
+from .sizes import add_buckets, joined, tell, whole
 from .sources import add_source
 
 NAME = "musubi-tuner"
@@ -97,7 +97,7 @@ def _shape(document: Document, report: Report) -> None:
         frames = entries.get(f"datasets.{n}.target_frames") or entries.get("general.target_frames")
         resolution = entries.get(f"datasets.{n}.resolution") or entries.get("general.resolution")
         images = f"datasets.{n}.image_directory" in entries or f"datasets.{n}.image_jsonl_file" in entries
-        counts = [1] if images else [number for number in map(whole, _list(frames)) if number]
+        counts = [1] if images else [number for number in map(whole, frames.values if frames else []) if number]
         side = _side(resolution)
         if counts and side:
             add_buckets(report, [(number, *side) for number in counts])
@@ -111,17 +111,12 @@ def _shape(document: Document, report: Report) -> None:
                 report.ignored(entry, "images have one frame")
             elif entry is frames:
                 each = "a clip takes the longest it fills, not each" if len(counts) > 1 else ""
-                tell(report, entry, [(number, None, None) for number in counts], "; ".join(filter(None, (each, why))))
+                tell(report, entry, [(number, None, None) for number in counts], joined(each, why))
             elif side:
                 tell(report, entry, [(None, *side)], why)
 
 
 def _side(entry: Entry | None) -> tuple[int, int] | None:
     """resolution, [width, height] or one side, as height, width."""
-    sides = [whole(side) for side in (_list(entry) * 2)[:2]] if entry else []
+    sides = [whole(side) for side in (entry.values * 2)[:2]] if entry else []
     return (sides[1], sides[0]) if len(sides) == 2 and sides[0] and sides[1] else None
-
-
-def _list(entry: Entry | None) -> list[Any]:
-    value = entry.value if entry else []
-    return value if isinstance(value, list) else [value]

@@ -13,7 +13,7 @@ from .onetrainer_lists import SAMPLES, add_samples, is_samples
 from .onetrainer_rules import RULES
 from .result import Entry, Report
 from .rules import alone, apply, as_number, family, follow, to
-from .sizes import Size, add_buckets, shapes, tell, whole
+from .sizes import Size, add_buckets, joined, shapes, tell, whole
 
 NAME = "OneTrainer"
 FRAMES = 25  # its default
@@ -86,7 +86,7 @@ def _shape(report: Report, entries: dict[str, Entry]) -> None:
     if resolution and sides:
         sizes: list[Size] = [(None, *side) for side in sides]
         in_shapes = "this area in nine shapes; a clip takes the nearest" if shaped and len(sides) > 1 else ""
-        tell(report, resolution, sizes, "; ".join(filter(None, (in_shapes, "" if counts else f"with {FRAMES} frames, {NAME}'s default"))))
+        tell(report, resolution, sizes, joined(in_shapes, "" if counts else f"with {FRAMES} frames, {NAME}'s default"))
     elif resolution:
         report.unsupported(resolution, "a size is a number or widthxheight; set dataset.buckets")
 

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..files import kind_of
 from .documents import Document
 from .onetrainer_lists import rows_of
 from .result import Entry, Report
 from .rules import Rule, as_number, ignore, off, once, only, plain, refuse
-from .sources import DESCRIBED, EDIT, SourceKind, add_source, kind_of
+from .sources import DESCRIBED, EDIT, SourceKind, add_source, guessed_kind
 
 SOURCE = {"path": "path", "include_subdirectories": "subfolders", "loss_weight": "weight"}  # parts of a source
 PROMPTS = {"sample": "sidecar lines", "concept": "one file", "filename": "file name"}  # prompt_source -> captions_from
@@ -107,9 +108,9 @@ def _add(report: Report, row: Mapping[str, Entry], images: bool) -> None:
 def _kind(row: Mapping[str, Entry]) -> SourceKind:
     """A folder; what is none is a hub id to OneTrainer, and videos/ beside captions/ hold the captions of each clip apart."""
     path = str(row["path"].value)
-    found = kind_of(path)
+    found = guessed_kind(path)
     paired = found == "paired" and _asked(row) == "sample"
-    return "paired" if paired else "hub" if found == "hub" and not Path(path).is_dir() else "folder"
+    return "paired" if paired else "hub" if found == "hub" and kind_of(Path(path)) != "folder" else "folder"
 
 
 def _asked(row: Mapping[str, Entry]) -> str:

@@ -99,7 +99,9 @@ VIDEO: dict[str, Rule] = {
     "video_config.target_fps": to("dataset.fps"),
     "video_config.max_duration": to("dataset.max_duration"),
     "video_config.temporal_consistency_weight": off(f"{_LATER}: the loss is flow matching alone"),
-    "video_config.use_temporal_attention": ignore("cannot be off in 3-D attention models, which see all frames at once"),
+    "video_config.use_temporal_attention": ignore(
+        "cannot be off in 3-D attention models, which see all frames at once: see the help of Frame Sampling"
+    ),
     "video_config.spatial_compression_ratio": _spatial,
     "video_config.temporal_compression_ratio": _temporal,
     "video_config.video_batch_size_multiplier": to("schedule.video_batch_size_multiplier"),

@@ -52,7 +52,13 @@ class Entry:
 
     @property
     def name(self) -> str:
+        """Its key as it is written there."""
         return f"--{self.key}" if self.flag else self.key
+
+    @property
+    def values(self) -> list[Any]:
+        """Its value where that is a list, else a list of it alone."""
+        return self.value if isinstance(self.value, list) else [self.value]
 
 
 @dataclass

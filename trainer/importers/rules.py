@@ -189,7 +189,7 @@ def follow(report: Report, document: Document, entry: Entry, wanted: Callable[[D
         report.documents += found
         report.ignored(entry, f"read from {path}")
     else:
-        report.unsupported(entry, "this file is not here; give it too, with --dataset")
+        report.unsupported(entry, "this file is not here; give it too")
     return found
 
 

@@ -23,17 +23,17 @@ def add_buckets(report: Report, sizes: Sequence[tuple[int, int, int]]) -> None:
 def tell(report: Report, entry: Entry, sizes: Sequence[Size], why: str = "") -> None:
     """The line of a setting that shaped buckets: mapped, or rounded where the run will move them to the family's rule."""
     given, new = list(map(describe, sizes)), list(map(describe, (_rounded(report, size) for size in sizes)))
-    why = _joined("height x width" if any(size[0] is None and None not in size[1:] for size in sizes) else "", why)
+    why = joined("height x width" if any(size[0] is None and None not in size[1:] for size in sizes) else "", why)
     if not (report.family and report.family.frames):
-        report.mapped(entry, "dataset.buckets", ", ".join(given), _joined(why, "the run rounds what the model does not take, and says so"))
+        report.mapped(entry, "dataset.buckets", ", ".join(given), joined(why, "the run rounds what the model does not take, and says so"))
     elif given != new:
         moved = ", ".join(f"{a} -> {b}" for a, b in zip(given, new, strict=True) if a != b)
-        report.rounded(entry, "dataset.buckets", ", ".join(new), _joined(why, f"{moved}: {_rule(report)}"))
+        report.rounded(entry, "dataset.buckets", ", ".join(new), joined(why, f"{moved}: {_rule(report)}"))
     else:
         without = [_rounded(report, size, windows=False)[0] for size in sizes]
         kept = [f"{size[0]} stays, since windows lie within it; alone it would be {frames}"
                 for size, frames in zip(sizes, without, strict=True) if frames != size[0]]  # fmt: skip
-        report.mapped(entry, "dataset.buckets", ", ".join(given), _joined(why, *kept))
+        report.mapped(entry, "dataset.buckets", ", ".join(given), joined(why, *kept))
 
 
 def sample_size(report: Report, size: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -102,5 +102,6 @@ def _rule(report: Report) -> str:
     return f"{family} takes {family.frames}n+1 frames and sides in multiples of {family.sides}"
 
 
-def _joined(*parts: str) -> str:
-    return "; ".join(part for part in parts if part)
+def joined(*reasons: str) -> str:
+    """Reasons as one text, those that are empty left out."""
+    return "; ".join(filter(None, reasons))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -10,12 +9,16 @@ from typing import Any, Literal
 from pydantic.fields import FieldInfo
 
 from ..caption_settings import CaptionEdit
-from ..source_settings import SOURCES
+from ..files import kind_of
+from ..hub import HUB_ID
+from ..source_files import CAPTION_LISTS, TABLES, VIDEO_LISTS, is_rows, is_tar
+from ..source_settings import SOURCES, PairedFolders
 from .result import Entry, Report
 from .rules import as_number
 
 SourceKind = Literal["folder", "paired", "list", "table", "caption_json", "hub", "webdataset", "parquet"]  # the job's own names
 EDIT = "caption_edits."  # begins the parts of a source's caption edit
+IMAGE_LISTS = ("images.txt", "image.txt")  # other trainers' VIDEO_LISTS of images
 
 DESCRIBED: dict[SourceKind, str] = {
     "folder": "a folder of clips with a .txt beside each",
@@ -78,25 +81,21 @@ def note_missing(report: Report) -> None:
         report.notes.append("No clips are set: dataset.sources takes folders of clips, lists, tables and more.")
 
 
-def kind_of(path: str, images: bool = False) -> SourceKind:
+def guessed_kind(path: str, images: bool = False) -> SourceKind:
     """The kind of dataset at a place, of clips or of `images`, by what lies there; a folder that is not here counts as one of clips."""
     folder = Path(path)
     try:
-        names = {item.name.lower() for item in folder.iterdir()} if folder.is_dir() else set[str]()
-    except (OSError, ValueError):  # no name that a folder could have, or one that may not be read
+        names = {item.name.lower() for item in folder.iterdir()} if kind_of(folder) == "folder" else set[str]()
+    except OSError:  # it may not be read
         names = set[str]()
-    if any(re.fullmatch(r"metadata\.(json|jsonl|csv)", name) for name in names):
+    if names & set(TABLES):
         return "table"
-    if any(name.endswith(".tar") for name in names):
+    if any(is_tar(Path(name)) for name in names):
         return "webdataset"
-    if any(name.endswith(".parquet") for name in names):
+    if any(is_rows(Path(name)) for name in names):
         return "hub"
-    if any(re.fullmatch(r"(captions?|prompts?)\.txt", name) for name in names) and any(
-        re.fullmatch(r"images?\.txt" if images else r"videos?\.txt", n) for n in names
-    ):
+    if names & set(CAPTION_LISTS) and names & set(IMAGE_LISTS if images else VIDEO_LISTS):
         return "list"
-    if {"videos", "captions"} <= names:
+    if {PairedFolders.model_fields[name].default for name in ("videos", "captions")} <= names:
         return "paired"
-    if not names and re.fullmatch(r"[\w.-]+/[\w.-]+", path) and not path.startswith("."):
-        return "hub"
-    return "folder"
+    return "hub" if not names and HUB_ID.fullmatch(path) else "folder"

@@ -9,7 +9,7 @@ from ..errors import fail, nearest
 from .base import ModelFamily
 from .files import DiffusersFolder, NoFiles
 
-FAMILIES = {"wan": ".wan", "ltx_video": ".ltx_video"}
+FAMILIES = {"wan": ".wan", "ltx_video": ".ltx_video", "cogvideox": ".cogvideox"}
 
 
 def family_class(name: str) -> type[ModelFamily]:

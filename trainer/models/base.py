@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -75,6 +76,9 @@ class FamilySpec:
     experts: tuple[Expert, ...] = (Expert(""),)  # the first serves the highest noise levels
     adapter_targets: Mapping[str, str] = field(default_factory=dict)  # preset -> regex over module names
     text_width: int = 0  # channels of the text embedding; 0 where a caption has several embeddings
+    only_size: tuple[int, int] | None = None  # height and width, px, of a model that takes no other
+    latent_frames_multiple: int = 1  # what the model sees is padded in front to a multiple of it
+    diffusers_copy: bool = False  # whether LoRA are also written in diffusers' names, as diffusers does not read ComfyUI's
     step_distilled: bool = False  # whether the base was distilled to sample in a few steps, which training wears off
     folds_alpha: bool = False  # whether its LoRA files hold their scale in the weights, as a reader of theirs refuses alpha tensors
 
@@ -83,10 +87,23 @@ class FamilySpec:
         """Whether it can start from a picture and from none."""
         return "first_frame" in self.conditions and "first_frame" not in self.required
 
+    @property
+    def size_rule(self) -> str:
+        """The heights and widths that it takes, in words."""
+        return f"{self.only_size[0]}x{self.only_size[1]} only" if self.only_size else f"multiples of {self.size_multiple}"
+
+    def size_near(self, height: float, width: float) -> tuple[int, int]:
+        """The nearest height and width that it takes, px: halves up, and at least the 16 px that a bucket can have."""
+        return self.only_size or (self._side_near(height), self._side_near(width))
+
+    def _side_near(self, side: float) -> int:
+        return max(math.floor(side / self.size_multiple + 0.5), math.ceil(16 / self.size_multiple)) * self.size_multiple
+
     def latent_shape(self, frames: int, height: int, width: int) -> tuple[int, int, int, int]:
-        """[C, T, h, w] of the latents of a clip."""
-        stride_t, stride_h, stride_w = self.latent_stride
-        return self.latent_channels, (frames - 1) // stride_t + 1, height // stride_h, width // stride_w
+        """[C, T, h, w] of a clip's latents as the model sees them."""
+        (stride_t, stride_h, stride_w), multiple = self.latent_stride, self.latent_frames_multiple
+        count = (frames - 1) // stride_t + 1
+        return self.latent_channels, -(-count // multiple) * multiple, height // stride_h, width // stride_w
 
 
 @dataclass

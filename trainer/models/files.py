@@ -25,7 +25,7 @@ class ModelFiles(Protocol):
         ...
 
     def config(self, part: str) -> dict[str, Any]:
-        """A part's configuration; empty if the model has no such part."""
+        """A part's configuration; empty if the model has no such part. "model_index" is what is said of the whole model."""
         ...
 
     def has(self, part: str) -> bool:
@@ -73,9 +73,10 @@ class DiffusersFolder:
         return str(self.root)
 
     def config(self, part: str) -> dict[str, Any]:
-        """The first of the part's JSON files that describes it."""
-        for name in ("config.json", "scheduler_config.json", "tokenizer_config.json", "preprocessor_config.json"):
-            file = self.root / part / name
+        """The first of the part's JSON files that describes it; the model's own is model_index.json."""
+        names = ("config.json", "scheduler_config.json", "tokenizer_config.json", "preprocessor_config.json")
+        files = [self.root / part / name for name in names] if part != "model_index" else [self.root / "model_index.json"]
+        for file in files:
             if file.is_file():
                 return json.loads(file.read_text(encoding="utf-8"))
         return {}

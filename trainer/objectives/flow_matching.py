@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .. import draws
 from ..experts import expert_at, trained_experts
 from .base import MicroBatch
-from .noise_levels import draw_sigma_within
+from .noise_levels import draw_sigma_within, min_snr_weight
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +41,8 @@ class FlowMatching:
         else:
             mask = inputs.loss_mask.expand_as(error)
             losses = (error * mask).flatten(1).sum(1) / mask.flatten(1).sum(1)
-        weight = self.family.loss_weight(batch.sigma)
+        gamma = self.job.objective.snr_gamma
+        weight = min_snr_weight(batch.sigma, gamma) if gamma else self.family.loss_weight(batch.sigma)
         return losses if weight is None else losses * weight
 
     def _micro_batch(self, examples: Sequence[Example], expert: Expert) -> MicroBatch:

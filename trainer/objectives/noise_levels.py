@@ -49,6 +49,16 @@ def draw_sigma_within(
     return high - (high - low) * torch.rand((), generator=draws.generator(*key, "uniform"))
 
 
+def min_snr_weight(sigma: Tensor, gamma: float) -> Tensor:
+    """Weight of the velocity's squared error at which that of the clean video counts by min(SNR, gamma) (Hang et al. 2023).
+
+    The clean video's error is sigma times the velocity's, and SNR = ((1 - sigma) / sigma)².
+    """
+    import torch
+
+    return torch.minimum((1 - sigma).square(), gamma * sigma.square())
+
+
 def sampling_sigmas(steps: int, shift: float) -> Tensor:
     """Noise levels of a sampler, [steps + 1] from 1 to 0, evenly spaced before the shift."""
     import torch

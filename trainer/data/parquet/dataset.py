@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import fail
 from ...job import Bucket
-from ..content import key_of
+from ..content import key_of, signature
 from ..dataset import Item
 from ..report import DatasetReport
 from ..sources.record import UnusableClip
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Found:
-    """A row and the file it lies in, as it was when the row was checked: size in bytes and modification time in ns."""
+    """A row and the file it lies in; `state` is the file's signature when the row was checked."""
 
     path: Path
-    state: tuple[int, int]
+    state: tuple[int, ...]
     row: Row
 
     def read(self, name: str, axes: Callable[[Sequence[int]], list[int]]) -> Tensor:
@@ -38,19 +38,17 @@ class Found:
         import torch
 
         try:
-            if state_of(self.path) != self.state:
-                raise fail(str(self.path), "changed since the run began.", "Run again.")
+            self._require_unchanged()
             array = tensor(read_row(self.path, self.row.place, [f"{name}_bytes", f"{name}_shape"]), name)
+            self._require_unchanged()
         except (OSError, UnusableClip) as error:
             raise fail(str(self.path), f"row {self.row.place.number} cannot be read: {error}.", "Run again.") from error
         assert array is not None  # it was there when the row was checked
         return torch.from_numpy(array.reshape(axes(array.shape)))
 
-
-def state_of(path: Path) -> tuple[int, int]:
-    """What changes when a file does; raises OSError if it is gone."""
-    stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns
+    def _require_unchanged(self) -> None:
+        if tuple(signature(self.path)) != self.state:
+            raise fail(str(self.path), "changed since the run began.", "Run again.")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from ...errors import UserError, fail
+from ...files import kind_of
 from ...job import Bucket
 from ...models.files import DiffusersFolder
 from ..clips import VAE_PARTS
@@ -56,8 +57,8 @@ def misfit(row: Row, spec: FamilySpec) -> str:
         return f"latents of shape {row.latent_shape} are of no size that can be trained"
     if not spec.frame_rule.allows(size.frames):
         return f"latents are of {size.frames} frames, and this model takes {spec.frame_rule}"
-    if size.height % spec.size_multiple or size.width % spec.size_multiple:
-        return f"latents are of {size.height}x{size.width} px, and this model takes multiples of {spec.size_multiple}"
+    if spec.size_near(size.height, size.width) != (size.height, size.width):
+        return f"latents are of {size.height}x{size.width} px, and this model takes {spec.size_rule}"
     if len(text) != 2:
         return f"the text embedding has shape {row.text_shape}, not [L, D]"
     if text[1] != spec.text_width:
@@ -75,7 +76,7 @@ def encoder_doubt(encoder: str, family: ModelFamily, index: ContentIndex, check:
     if not encoder.strip():
         return "It is not declared which model's VAE and text encoder made these files; they are taken for this model's."
     folder = folder_path(encoder)
-    if not folder.is_dir():
+    if kind_of(folder) != "folder":
         return "" if _names(encoder, family) else f"'{encoder}' is no folder here: whether its encoders are this model's cannot be checked."
     if str(folder.resolve()) == str(Path(family.files.name).resolve()):
         return ""

@@ -14,12 +14,14 @@ from ...packages import require
 from ...settings import changed_settings
 from ...source_settings import ParquetFolder
 from ..cache import TensorCache
+from ..captions import UNCAPTIONED
 from ..dataset import Item, commonest_size
 from ..report import CaptionStatistics, ClipReport, DatasetReport
 from ..sources.paths import folder_path
 from ..sources.record import ClipRecord
+from ..teller import Teller
 from ..texts import TextCache
-from .dataset import Found, ParquetDataset, state_of
+from .dataset import Found, ParquetDataset
 from .fit import LEAST_LIKENESS, clip_size, encoder_doubt, latent_axes, likeness, misfit, text_axes
 from .read import Findings, Skipped, parquet_files
 from .scan import scan_file
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from ...models.base import FamilySpec, ModelFamily
     from ..encoders import Encoders
 
-_NOTICES = 20  # rows named one by one in notices; the report names all
-UNCAPTIONED = "has no caption, and such clips are to be skipped"
 _DEAR = 256 << 20  # bytes decoded to read one example
 _CURE = "Write these rows anew with the model that is trained, or take the file out of the folder."
 
@@ -53,24 +53,25 @@ def open_parquet(
     if not family.spec.text_width:
         raise fail(source.folder, "holds one embedding per caption, and this model needs several.", "Train it on the clips themselves.")
     captions = captions or CaptionSettings()
-    opening = _Opening(family, store, log, f"{where}.encoder")
+    teller = Teller(log, DatasetReport(family.spec.fps))
+    opening = _Opening(family, store, teller, f"{where}.encoder")
     rows = opening.rows(folder_path(source.folder).absolute(), captions.uncaptioned == "skip")
     if doubt := encoder_doubt(source.encoder, family, store.index, log.check, f"{where}.encoder"):
-        opening.notice(doubt, f"{where}.encoder")
+        teller.notice(doubt, f"{where}.encoder")
     for name in changed_settings(captions, but=("dropout", "uncaptioned")):
-        opening.notice("is not applied: Parquet files hold their captions already encoded.", f"captions.{name}")
+        teller.notice("is not applied: Parquet files hold their captions already encoded.", f"captions.{name}")
     texts: dict[str, Found] = {}
     for found in rows:
         texts.setdefault(found.row.caption, found)
     if other := sum(texts[found.row.caption].row.text != found.row.text for found in rows):
-        opening.notice(f"{other} rows have the caption of another row but another embedding; the first row's is used for both.")
+        teller.notice(f"{other} rows have the caption of another row but another embedding; the first row's is used for both.")
     encoding = opening.texts(encoders, texts)
     store.save()
     items = tuple(_item(found, source, family.spec) for found in rows)
-    opening.report.texts = CaptionStatistics.of([item.captions for item in items])
+    teller.report.texts = CaptionStatistics.of([item.captions for item in items])
     blank = torch.zeros(family.spec.text_length, family.spec.text_width)
     latents = {found.row.latent: found for found in rows}
-    return ParquetDataset(items, commonest_size(items), opening.report, latents, texts, encoding, blank)
+    return ParquetDataset(items, commonest_size(items), teller.report, latents, texts, encoding, blank)
 
 
 def _item(found: Found, source: ParquetFolder, spec: FamilySpec) -> Item:
@@ -82,27 +83,20 @@ def _item(found: Found, source: ParquetFolder, spec: FamilySpec) -> Item:
 class _Opening:
     """Reads and checks the files of one dataset, and tells what is found."""
 
-    def __init__(self, family: ModelFamily, store: TensorCache, log: EventLog, encoder: str) -> None:
-        self.family, self.store, self.log, self._encoder = family, store, log, encoder
-        self.report = DatasetReport(family.spec.fps)
-
-    def notice(self, text: str, where: str = "") -> None:
-        """A notice that the report keeps too."""
-        self.report.notices.append(f"{where}: {text}" if where else text)
-        self.log.notice(text, where)
+    def __init__(self, family: ModelFamily, store: TensorCache, teller: Teller, encoder: str) -> None:
+        self.family, self.store, self.teller, self.log, self._encoder = family, store, teller, teller.log, encoder
 
     def rows(self, root: Path, captioned: bool) -> list[Found]:
         """All usable rows in order, only those with a caption if wanted; raises UserError with the reasons if there is none."""
         files = parquet_files(root)
-        self.report.seen = {".parquet": len(files)}
+        self.teller.report.seen = {".parquet": len(files)}
         self.log.emit(Phase("prepare", "Reading Parquet"))
         findings, rows, images, dear = Findings(), list[Found](), 0, 0
         done = self.log.progress(len(files), "Parquet files read")
         for number, path in enumerate(files, 1):
-            scan = scan_file(path, self.store, self.log.check)
+            scan, state = scan_file(path, self.store, self.log.check)
             findings.skipped += [Skipped(path, *left) for left in scan.skipped]
             findings.dtypes.update(scan.dtypes)
-            state = state_of(path) if scan.rows else (0, 0)
             for row in scan.rows:
                 if reason := misfit(row, self.family.spec) or (UNCAPTIONED if captioned and not row.caption else ""):
                     findings.skipped.append(Skipped(path, f"row {row.place.number}", reason))
@@ -113,15 +107,15 @@ class _Opening:
                 dear = max(dear, scan.group_rows * 4 * prod(row.latent_shape))
             done(number)
         self.store.save()
-        self._tell(root, findings, images, dear)
         if not rows:
             raise UserError([Problem(str(root), "none of the rows can be used:"), *_reasons(findings)])
+        self._tell(root, findings, images, dear)
         return rows
 
     def _keep(self, found: Found) -> None:
         row, spec = found.row, self.family.spec
         size = clip_size(latent_axes(row.latent_shape), spec)
-        self.report.clips.append(ClipReport(
+        self.teller.report.clips.append(ClipReport(
             row.file_name or row.id, str(found.path), "file" if row.caption else "none",
             source_frames=size.frames, source_fps=round(row.fps or spec.fps, 3), source_size=f"{size.height}x{size.width}",
             target_fps=round(row.fps or spec.fps, 3), retimed_frames=size.frames, used_frames=size.frames, bucket=str(size), windows=1,
@@ -130,24 +124,22 @@ class _Opening:
     def _tell(self, root: Path, findings: Findings, images: int, dear: int) -> None:
         """What the files hold besides sound rows."""
         for left in findings.skipped:
-            self.report.skip(ClipRecord(left.path, f"{left.path.name} {left.rows}".strip()), left.reason, _CURE)
-        for left in findings.skipped[:_NOTICES]:
-            self.log.notice(f"skipped: {left.reason}", f"{left.path}, {left.rows or 'the whole file'}")
-        if (more := len(findings.skipped) - _NOTICES) > 0:
-            self.log.notice(f"{more} more rows are skipped; the dataset report says why.", str(root))
+            self.teller.report.skip(ClipRecord(left.path, f"{left.path.name} {left.rows}".strip()), left.reason, _CURE)
+            self.teller.skip(f"{left.path}, {left.rows or 'the whole file'}", left.reason)
+        self.teller.count_skips("rows", str(root))
         for text in findings.notices():
-            self.notice(text, str(root))
+            self.teller.notice(text, str(root))
         if images:
-            self.notice(f"{images} rows also hold an encoded image, which is not used: the model is trained from text.", str(root))
+            self.teller.notice(f"{images} rows also hold an encoded image, which is not used: the model is trained from text.", str(root))
         if dear > _DEAR:
             text = f"Reading one row decodes up to {dear >> 20} MiB, because its file keeps many rows in a row group; steps may be slow."
-            self.notice(f"{text} Writing the dataset again with Save Parquet makes each row readable alone.", str(root))
+            self.teller.notice(f"{text} Writing the dataset again with Save Parquet makes each row readable alone.", str(root))
 
     def texts(self, encoders: Encoders | None, captions: dict[str, Found]) -> TextCache | None:
         """What encodes further texts; tells if this model's text encoder would not have made the files' embeddings."""
         if encoders is None or not self.family.files.has("text_encoder"):
             if "" not in captions:
-                self.notice("Without a text encoder the empty caption is trained as zeros, as FastVideo does.", "captions.dropout")
+                self.teller.notice("Without a text encoder the empty caption is trained as zeros, as FastVideo does.", "captions.dropout")
             return None
         texts = TextCache(self.family, encoders, self.store, self.log)
         probe = next((caption for caption in captions if caption), "")
@@ -156,7 +148,8 @@ class _Opening:
             theirs = captions[probe].read("text_embedding", text_axes)
             if (alike := likeness(theirs, texts.read(probe)["text"])) < LEAST_LIKENESS:
                 text = f"This model's text encoder gives '{probe[:80]}' another embedding than the file holds (likeness {alike:.2f} of 1)."
-                self.notice(f"{text} Samples and the empty caption come from this model's: check the declared encoder.", self._encoder)
+                cure = "Samples and the empty caption come from this model's: check the declared encoder."
+                self.teller.notice(f"{text} {cure}", self._encoder)
         return texts
 
 

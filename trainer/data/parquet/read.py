@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import fail
+from ...files import kind_of
 from ...packages import require
 from ..content import nothing
 from ..sources.folder import files_below
 from ..sources.record import UnusableClip
 from .sample import STORED, Sample, from_row
-from .schema import Kind, kind_of, tensors
+from .schema import Kind, columns_kind, tensors
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -65,9 +66,9 @@ def parquet_files(root: Path) -> list[Path]:
 
     Validation sets beside a training set are left out. Raises UserError if there is none.
     """
-    if root.is_file():
+    if kind_of(root) == "file":
         return [root]
-    if not root.is_dir():
+    if kind_of(root) != "folder":
         raise fail(str(root), "does not exist.", "Give the folder that holds the Parquet files.")
     found = [
         path
@@ -83,15 +84,8 @@ def _by_value(path: Path) -> list[str | int]:
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.as_posix())]
 
 
-def read_samples(root: Path, findings: Findings) -> Iterator[Sample]:
-    """Streams every sample, one in memory at a time; rows that are damaged are added to `findings`."""
-    for path in parquet_files(root):
-        for _, sample in file_samples(path, findings):
-            yield sample
-
-
 def file_samples(path: Path, findings: Findings, check: Callable[[], None] = nothing) -> Iterator[tuple[Place, Sample]]:
-    """The samples of one file with their places; `check` is called at every row."""
+    """The samples of one file with their places, one in memory at a time; damaged rows go into `findings`, `check` is called at each."""
     require("pyarrow")
     import pyarrow as pa
 
@@ -100,7 +94,7 @@ def file_samples(path: Path, findings: Findings, check: Callable[[], None] = not
 
     try:
         with opened(path) as file:
-            kind = kind_of(file.schema_arrow.names)
+            kind = columns_kind(file.schema_arrow.names)
             if kind is None:
                 columns = ", ".join(file.schema_arrow.names)
                 skip("", f"is not of a known kind (t2v, i2v or text only); its columns are {columns}")
@@ -153,7 +147,7 @@ def foreign_columns(path: Path) -> str:
             names = file.schema_arrow.names
     except (OSError, pa.ArrowException) as error:
         raise fail(str(path), f"cannot be read as Parquet: {_first_line(error)}.", "Make or download it again.") from None
-    return "" if kind_of(names) else ", ".join(names)
+    return "" if columns_kind(names) else ", ".join(names)
 
 
 def read_row(path: Path, place: Place, columns: Sequence[str]) -> dict[str, Any]:

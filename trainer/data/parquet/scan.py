@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from ...files import write_bytes
-from ..cache import not_written
+from ...files import read_file, reason, write_bytes
 from ..content import key_of
+from ..sources.record import ChangedFile
 from .read import Findings, Place, Skipped, file_samples
 from .sample import Sample, float32
 from .schema import IMAGE_PARTS
@@ -49,25 +50,31 @@ class FileScan(BaseModel):
     group_rows: int = 1  # of the largest row group, which is decoded up to the row that is read
 
 
-def scan_file(path: Path, store: TensorCache, check: Callable[[], None]) -> FileScan:
-    """The file's scan, from the cache if these bytes were sound when scanned before; raises UserError if it cannot be kept there."""
+def scan_file(path: Path, store: TensorCache, check: Callable[[], None]) -> tuple[FileScan, tuple[int, ...]]:
+    """The file's scan, from the cache if these bytes were sound when scanned before, and the file's signature.
+
+    Raises UserError if the scan cannot be kept there.
+    """
     try:
-        key = key_of(content=store.index.digest(path, check), format=SCAN_FORMAT)
+        content = store.index.content(path, check)
+        key = key_of(content=content.digest, format=SCAN_FORMAT)
+        known = store.folder / "parquet" / key[:2] / f"{key}.json"
+        store.used.mark(known)
+        with suppress(OSError, ValidationError):
+            return FileScan.model_validate_json(read_file(known)), content.state
+        with content.steady(path, check):
+            scan = _scanned(path, check)
     except OSError as error:
-        return FileScan(rows=[], skipped=[("", f"cannot be read: {error.strerror or error}")])
-    known = store.folder / "parquet" / key[:2] / f"{key}.json"
-    store.used.mark(known)
-    try:
-        return FileScan.model_validate_json(known.read_bytes())
-    except (OSError, ValidationError):
-        scan = _scanned(path, check)
+        return FileScan(rows=[], skipped=[("", f"cannot be read: {reason(error)}")]), ()
+    except ChangedFile as error:
+        return FileScan(rows=[], skipped=[("", str(error))]), ()
     if scan.skipped:  # perhaps only this machine or this pyarrow cannot read it
-        return scan
+        return scan, content.state
     try:
         write_bytes(known, scan.model_dump_json().encode())
     except OSError as error:
-        raise not_written(store.folder, error) from error
-    return scan
+        raise store.not_written(error) from error
+    return scan, content.state
 
 
 def _scanned(path: Path, check: Callable[[], None]) -> FileScan:

@@ -54,7 +54,7 @@ def arrow_schema(kind: Kind) -> pa.Schema:
     return pa.schema([pa.field(name, types[type_name]) for name, type_name in columns(kind)])
 
 
-def kind_of(names: Iterable[str]) -> Kind | None:
+def columns_kind(names: Iterable[str]) -> Kind | None:
     """What a file with these columns holds; None if it lacks what training or distilling needs of it."""
     there = set(names)
     if not {"text_embedding_bytes", "text_embedding_shape"} <= there:

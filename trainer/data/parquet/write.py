@@ -5,15 +5,14 @@ Every row is a row group of its own: any reader then gets at one sample without 
 
 from __future__ import annotations
 
-import errno
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from ...errors import UserError, fail
-from ...files import complete_or_absent, write_json
+from ...errors import fail
+from ...files import complete_or_absent, kind_of, not_written, read_file, write_json
 from ...packages import require
 from .sample import Sample, to_row
 from .schema import Kind, arrow_schema
@@ -35,10 +34,10 @@ class Samples(Protocol):
 def write_samples(samples: Samples, kind: Kind, out: Path, source: str, progress: Callable[[int], None] | None = None) -> list[Path]:
     """Writes `<out>/training_dataset/worker_0/worker_0/data_chunk_<n>.parquet`, 64 samples a file, zstd; the files.
 
-    One sample is held at a time. `source` names the samples: with the
-    same source and number of samples, files that are there stay and the missing ones are written, byte for byte what
-    an uninterrupted writing gives. `progress` is called with the number of samples done. Raises UserError if the folder
-    holds anything else, if a sample does not fit, or if the disk is full.
+    One sample is held at a time. `source` names the samples: with the same source and number of samples, files that are
+    there stay and the missing ones are written, byte for byte what an uninterrupted writing gives. `progress` is called
+    with the number of samples done. Raises UserError if the folder holds anything else, if a sample does not fit, or if
+    the disk is full.
     """
     require("pyarrow")
     if not len(samples):
@@ -56,7 +55,8 @@ def write_samples(samples: Samples, kind: Kind, out: Path, source: str, progress
                 if progress:
                     progress(stop)
     except OSError as error:
-        raise _not_written(out, error) from error
+        full = "Free space there and write again: it goes on with the missing files."
+        raise not_written(out, error, full, "Check the folder's permissions, or choose another.") from error
     return files
 
 
@@ -86,9 +86,9 @@ def _is_whole(file: Path, kind: Kind, rows: int) -> bool:
 
 def require_own(out: Path) -> None:
     """Raises UserError if the folder is there and holds anything but Parquet that was written here."""
-    if not out.exists():
+    if not (kind := kind_of(out)):
         return
-    if not out.is_dir():
+    if kind == "file":
         raise fail(str(out), "is a file.", "Choose a new folder.")
     if not (out / MARKER).is_file() and not all(MARKER in path.name for path in out.iterdir()):
         raise fail(str(out), "is not empty.", "Choose a new folder: Parquet files are not mixed with anything else.")
@@ -119,16 +119,10 @@ def _only_here(out: Path, about: dict[str, object], files: Sequence[Path]) -> It
 
 def _require_same(out: Path, about: dict[str, object], files: Sequence[Path]) -> None:
     try:
-        known = json.loads((out / MARKER).read_text(encoding="utf-8"))
-    except ValueError:
+        known = json.loads(read_file(out / MARKER))
+    except (ValueError, RecursionError):
         known = None
     if known != about:
         raise fail(str(out), "holds Parquet files of other clips, captions or settings.", "Choose a new folder, or delete this one first.")
     if foreign := sorted(set(out.rglob("*.parquet")) - set(files)):
         raise fail(str(foreign[0]), "does not belong to what is written here.", "Choose a new folder, or move this file away.")
-
-
-def _not_written(out: Path, error: OSError) -> UserError:
-    if error.errno == errno.ENOSPC:
-        return fail(str(out), "the disk is full.", "Free space there and write again: it goes on with the missing files.")
-    return fail(str(out), f"cannot be written: {error.strerror or error}.", "Check the folder's permissions, or choose another.")

@@ -16,18 +16,13 @@ from .context import ScanContext
 from .paths import listed_path
 from .record import Listed, UnusableClip
 from .rows import CAPTION_COLUMNS, VIDEO_COLUMNS, Columns, cell_captions
+from .text_file import decoded
 from .unpack import Archive
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ARROW_EXTENSIONS = (".parquet", ".arrow")
 _ROWS = 16  # read at a time, since each may hold a whole clip
-
-
-def is_rows(path: Path) -> bool:
-    """Whether a file's name is that of Parquet or Arrow rows; the results that `datasets` keeps beside them are not."""
-    return path.suffix.lower() in ARROW_EXTENSIONS and not (path.suffix.lower() == ".arrow" and path.name.startswith("cache-"))
 
 
 def scan_rows(file: Path, root: Path, source: HubDataset, context: ScanContext) -> Iterator[Listed]:
@@ -57,16 +52,17 @@ def _listed(number: int, clip: dict[str, Any], text: Any, archive: Archive, root
     """A row whose clip has a path, bytes or both, as `datasets` writes it."""
     captions, fault = cell_captions(text)
     told, member = f"row {number + 1} of {archive.path}", str(number)
-    named, content = clip.get("path"), clip.get("bytes")
-    name = named if isinstance(named, str) and named else f"{archive.path.name} row {number + 1}"
+    path, content = clip.get("path"), clip.get("bytes")
+    named = path if isinstance(path, str) else ""
+    name = named or f"{archive.path.name} row {number + 1}"
     path = archive.known(member)
     try:
         if path is None and isinstance(content, bytes) and content:
-            path = archive.unpack(member, PurePosixPath(named or "").suffix.lower(), io.BytesIO(content))
+            path = archive.unpack(member, PurePosixPath(named).suffix.lower(), io.BytesIO(content))
     except UnusableClip as error:
         path, fault = archive.path, str(error)
     if path is None:
-        path, wrong = listed_path(named or "", archive.path.parent, root)
+        path, wrong = listed_path(named, archive.path.parent, root)
         fault = wrong or fault
     return Listed(path, name, captions, told, fault)
 
@@ -84,9 +80,21 @@ def _cells(rows: _Table, video: str, caption: str | None, unpacked: bool) -> Ite
         clips = None if unread else batch.column(video).field("path") if paths_only else batch.column(video)
         texts = batch.column(caption) if caption else None
         for place in range(batch.num_rows):
-            cell = None if clips is None else clips[place].as_py()
+            cell = None if clips is None else _value(clips[place])
             clip = cell if isinstance(cell, dict) else {"path": cell} if isinstance(cell, str) else {"bytes": cell}
-            yield clip, None if texts is None else texts[place].as_py()
+            yield clip, None if texts is None else _value(texts[place])
+
+
+def _value(cell: pa.Scalar) -> Any:
+    """What a cell holds; text that is not UTF-8, which Arrow does not check, is read as a caption file would be."""
+    import pyarrow as pa
+
+    try:
+        return cell.as_py()
+    except UnicodeDecodeError:
+        if pa.types.is_string(cell.type) or pa.types.is_large_string(cell.type):
+            return decoded(cell.as_buffer().to_pybytes())[0]
+        return b""  # neither a caption nor a clip
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from ...errors import Problem
-from ...files import kind_of
+from ...files import kind_of, no_file, reason
 from ...source_settings import PairedFolders, VideoFolder
 from .context import ScanContext
 from .endings import HEAD, is_clip
@@ -33,6 +33,7 @@ def scan_folder(source: VideoFolder, context: ScanContext) -> Iterator[Listed]:
         else:
             captions = tree.caption(name, context.scan, source.captions_from == "sidecar lines")
             yield Listed(root / name, name, captions, sidecar=_sidecar(tree, root, name))
+    yield from _faulty(tree, root)
 
 
 def scan_paired(source: PairedFolders, context: ScanContext) -> Iterator[Listed]:
@@ -40,9 +41,16 @@ def scan_paired(source: PairedFolders, context: ScanContext) -> Iterator[Listed]
     root = existing_folder(source.folder, "folder", context)
     videos = existing_folder(str(root / folder_path(source.videos)), "videos", context)
     beside = existing_folder(str(root / folder_path(source.captions)), "captions", context)
-    captions = look(beside, True, False, Scan())
-    for name in look(videos, True, source.images, context.scan).clips:
+    captions, tree = look(beside, True, False, Scan(notices=context.scan.notices)), look(videos, True, source.images, context.scan)
+    for name in tree.clips:
         yield Listed(videos / name, name, captions.caption(name, context.scan), sidecar=_sidecar(captions, beside, name))
+    yield from _faulty(tree, videos)
+
+
+def _faulty(tree: Tree, root: Path) -> Iterator[Listed]:
+    """What has the name of a clip and is no file."""
+    for name, fault in sorted(tree.faulty.items()):
+        yield Listed(root / name, name, fault=fault)
 
 
 def existing_folder(text: str, setting: str, context: ScanContext) -> Path:
@@ -72,9 +80,13 @@ def _shared(source: VideoFolder, context: ScanContext) -> tuple[str, ...]:
 
 @dataclass
 class Tree:
-    """What lies below a folder: names of clips relative to it in stable order, and caption files by the name they caption."""
+    """What lies below a folder: names of clips relative to it in stable order, and caption files by the name they caption.
+
+    `faulty` are names of clips that are no files, such as pipes and links to nothing, with what is wrong.
+    """
 
     clips: list[str] = field(default_factory=list)
+    faulty: dict[str, str] = field(default_factory=dict)
     captions: dict[str, Path] = field(default_factory=dict)
 
     def sidecar(self, clip: str) -> Path | None:
@@ -91,7 +103,7 @@ class Tree:
         try:
             captions, encoding = read_captions(path, lines)
         except OSError as error:
-            scan.notices.append(Problem(str(path), f"cannot be read ({error.strerror}).", "Its clip counts as uncaptioned."))
+            scan.notices.append(Problem(str(path), f"cannot be read ({reason(error)}).", "Its clip counts as uncaptioned."))
             return ()
         tell_encoding(path, encoding, scan)
         return captions
@@ -105,7 +117,7 @@ def _sidecar(tree: Tree, root: Path, clip: str) -> Path:
 def look(root: Path, subfolders: bool, images: bool, scan: Scan) -> Tree:
     """Clips and captions below a folder; counts every file seen by extension."""
     tree, folded = Tree(), dict[str, Path]()
-    for folder, names in _walk(root, subfolders, _told(scan)):
+    for folder, names, others in _walk(root, subfolders, _told(scan)):
         inside = "" if folder == root else f"{folder.relative_to(root).as_posix()}/"
         for name in names:
             stem, extension = os.path.splitext(name)  # noqa: PTH122 - a Path for each of many files takes long
@@ -117,26 +129,44 @@ def look(root: Path, subfolders: bool, images: bool, scan: Scan) -> Tree:
                 key = _composed(inside + stem + extension)
                 tree.captions[key] = folder / name
                 folded.setdefault(key.casefold(), folder / name)
+        for name in others:
+            extension = PurePosixPath(name).suffix.lower()
+            if is_clip(extension, images, lambda: None):
+                tree.faulty[inside + name] = no_file(folder / name)
+            elif extension in CAPTION_EXTENSIONS:
+                scan.notices.append(Problem(str(folder / name), f"{no_file(folder / name)}.", "Captions are read from files only."))
     tree.clips.sort()
     tree.captions = {**folded, **tree.captions}
     return tree
 
 
 def files_below(root: Path, subfolders: bool = True) -> Iterator[Path]:
-    """Files in stable order; links are followed, each real folder once, hidden files and folders never."""
-    return (folder / name for folder, names in _walk(root, subfolders, None) for name in names)
+    """Regular files in stable order; links are followed, each real folder once, hidden files and folders never."""
+    return (folder / name for folder, names, _ in _walk(root, subfolders, None) for name in names)
 
 
-def _walk(root: Path, subfolders: bool, unreadable: Callable[[OSError], None] | None) -> Iterator[tuple[Path, list[str]]]:
-    visited = set[str]()
-    for folder, inner, names in os.walk(root, onerror=unreadable, followlinks=True):
+def _walk(root: Path, subfolders: bool, unreadable: Callable[[OSError], None] | None) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Each folder with the names of its files, and of what is neither file nor folder."""
+    visited, waiting = set[str](), [root] if kind_of(root) == "folder" else []
+    while waiting:
+        folder = waiting.pop()
         real = os.path.realpath(folder)
         if real in visited:
-            inner.clear()
             continue
         visited.add(real)
-        inner[:] = sorted(name for name in inner if not name.startswith(".") and name != "__MACOSX") if subfolders else []
-        yield Path(folder), sorted(name for name in names if not name.startswith("."))
+        there: dict[str, list[str]] = {"file": [], "folder": [], "": []}
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if not entry.name.startswith("."):
+                        there[kind_of(entry)].append(entry.name)
+        except OSError as error:
+            if unreadable:
+                unreadable(error)
+            continue
+        yield folder, sorted(there["file"]), sorted(there[""])
+        if subfolders:
+            waiting += [folder / name for name in sorted(there["folder"], reverse=True) if name != "__MACOSX"]
 
 
 def _told(scan: Scan) -> Callable[[OSError], None]:
@@ -154,7 +184,7 @@ def _composed(name: str) -> str:
 def _head(path: Path) -> bytes | None:
     """A file's first bytes; None if it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with path.open("rb") as file:  # it is a regular one
             return file.read(HEAD)
     except OSError:
         return None

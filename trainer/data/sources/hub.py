@@ -10,19 +10,20 @@ from pathlib import Path
 
 from ...files import kind_of
 from ...hub import HUB_ID, snapshot
+from ...source_files import ROW_EXTENSIONS, TABLES, TAR_EXTENSIONS, VIDEO_LISTS, is_rows, is_tar
 from ...source_settings import HubDataset, MetadataTable, VideoFolder, VideoList
-from .arrow_files import ARROW_EXTENSIONS, is_rows, scan_rows
+from .arrow_files import scan_rows
 from .context import ScanContext
 from .endings import PICTURE_EXTENSIONS, VIDEO_EXTENSIONS
 from .folder import CAPTION_EXTENSIONS, files_below, scan_folder
-from .lists import VIDEO_LISTS, scan_list
+from .lists import scan_list
 from .paths import folder_path, usual_file
 from .record import Listed
-from .table import TABLES, scan_table
-from .webdataset import TAR_EXTENSIONS, is_tar, scan_tars
+from .table import scan_table
+from .webdataset import scan_tars
 
 SPLITS = ("train", "training", "test", "validation", "valid", "val", "dev", "eval")
-_ENDINGS = (*VIDEO_EXTENSIONS, *PICTURE_EXTENSIONS, *CAPTION_EXTENSIONS, *ARROW_EXTENSIONS, *TAR_EXTENSIONS, ".csv", ".json", ".jsonl")
+_ENDINGS = (*VIDEO_EXTENSIONS, *PICTURE_EXTENSIONS, *CAPTION_EXTENSIONS, *ROW_EXTENSIONS, *TAR_EXTENSIONS, ".csv", ".json", ".jsonl")
 FILES = ["*" + "".join(f"[{c}{c.upper()}]" if c.isalpha() else c for c in end) for end in _ENDINGS]  # patterns know upper and lower case
 
 
@@ -54,7 +55,7 @@ def _root(source: HubDataset, context: ScanContext) -> Path:
 
 def _layout(root: Path, source: HubDataset, context: ScanContext) -> Iterator[Listed]:
     split = source.split.strip()
-    base = next((place for place in (root / split, root / "data" / split) if place.is_dir()), root)
+    base = next((place for place in (root / split, root / "data" / split) if kind_of(place) == "folder"), root)
     places = [base, root / "data", root]
     if table := next(filter(None, (usual_file(place, TABLES) for place in places)), None):
         return scan_table(MetadataTable(file=str(table), video_column=source.video_column, caption_column=source.caption_column), context)

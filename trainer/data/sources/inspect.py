@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...errors import UserError
-from ...files import kind_of
+from ...files import kind_of, regular
 from ...hub import HUB_ID
 from ...source_settings import CaptionJson, HubDataset, MetadataTable, PairedFolders, ParquetFolder, Source, VideoFolder, VideoList
 from ..parquet.read import foreign_columns, parquet_files
@@ -47,11 +47,11 @@ def state(source: Source) -> list[tuple[str, int, int]]:
 
 
 def state_of(files: Iterable[Path]) -> list[tuple[str, int, int]]:
-    """Path, size and modification time of those of the files that are there."""
+    """Path, size and modification time of those of the files that are there, of regular ones."""
     found = []
     for path in sorted(set(files)):
         with suppress(OSError):  # gone since it was listed
-            stat = path.stat()
+            stat = regular(path)
             found.append((str(path), stat.st_size, stat.st_mtime_ns))
     return found
 

@@ -8,15 +8,13 @@ from pathlib import Path
 
 from ...errors import fail
 from ...files import kind_of
+from ...source_files import CAPTION_LISTS, VIDEO_LISTS
 from ...source_settings import VideoList
 from .context import ScanContext
 from .folder import existing_folder
 from .paths import folder_path, listed_path, usual_file
 from .record import Listed
 from .text_file import lines_of, read_list
-
-VIDEO_LISTS = ("videos.txt", "video.txt")
-CAPTION_LISTS = ("prompts.txt", "captions.txt", "prompt.txt", "caption.txt")
 
 
 def scan_list(source: VideoList, context: ScanContext) -> Iterator[Listed]:

@@ -68,3 +68,10 @@ class UnusableClip(Exception):
     def __init__(self, why: str, cure: str = "Repair, convert or replace the file, or take it out of the dataset.") -> None:
         super().__init__(why)
         self.cure = cure
+
+
+class ChangedFile(UnusableClip):
+    """A file is another than it was when reading it began."""
+
+    def __init__(self) -> None:
+        super().__init__("was changed while it was read", "Run again once nothing writes to it.")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import Problem, UserError
+from ...files import no_file
 from ...source_settings import ClipSettings, ClipSource, ParquetFolder, Source
 from ..content import nothing
 from .caption_json import scan_caption_json
@@ -19,7 +20,7 @@ from .lists import scan_list
 from .paths import folder_path
 from .record import ClipRecord, Listed, Scan
 from .table import scan_table
-from .text_file import one_line
+from .text_file import one_line, whole
 from .webdataset import scan_webdataset
 
 SCANNERS: dict[str, Callable[[Any, ScanContext], Iterator[Listed]]] = {  # by the `kind` of the settings they read
@@ -62,8 +63,7 @@ def listed(source: ClipSource, context: ScanContext) -> Iterator[Listed]:
     """Every clip of a source as its format gives it, a file that is not there with its fault."""
     for item in SCANNERS[source.kind](source, context):
         context.check()
-        missing = item.told and not item.fault and not item.path.is_file()
-        fault = "there is no such file" if missing else item.fault
+        fault = item.fault or (no_file(item.path) if item.told else "")
         yield replace(item, fault=f"{fault} ({item.told})" if fault and item.told else fault)
 
 
@@ -97,12 +97,15 @@ def _take(source: ClipSource, context: ScanContext, taken: _Taken) -> None:
     """Adds a source's clips to the scan, but none that is `taken` already; of one it lists twice it keeps all captions."""
     again, clips = 0, context.scan.clips
     own: dict[str, int] = {}  # where this source's clips stand in the scan
+    mended = 0  # captions with halves of characters
     for item in listed(source, context):
         record = _record(item, source)
-        real = taken.name(item.path)
+        mended += sum(caption != whole(caption) for caption in item.captions)
         if item.fault:
             context.scan.skipped.append((record, item.fault))
-        elif real in taken:
+            continue
+        real = taken.name(item.path)
+        if real in taken:
             again += 1
             if real in own:
                 clips[own[real]] = _joined(clips[own[real]], record)
@@ -110,8 +113,11 @@ def _take(source: ClipSource, context: ScanContext, taken: _Taken) -> None:
             taken.add(real)
             own[real] = len(clips)
             clips.append(record)
+    place = folder_path(source.location).absolute()
+    if mended:
+        found = f"{mended} captions hold what is no character, as of names that are not UTF-8: each has a question mark there."
+        context.notice(place, found, "Write those captions into files, or correct them.")
     if again:
-        place = folder_path(source.location).absolute()
         context.notice(place, f"{again} clips are listed twice and taken once.", "Repeats weighs a source more.")
 
 
@@ -124,9 +130,10 @@ def _joined(first: ClipRecord, again: ClipRecord) -> ClipRecord:
 
 
 def _record(item: Listed, source: ClipSettings) -> ClipRecord:
-    """A clip's record; one without captions of its own gets its source's."""
-    captions = tuple(caption for caption in item.captions if caption)
+    """A clip's record, its name and captions of whole characters; one without captions of its own gets its source's."""
+    captions = tuple(whole(caption) for caption in item.captions if caption)
     fallback = one_line(source.caption)
     origin = "file" if captions else "setting" if fallback else "none"
     captions = captions or ((fallback,) if fallback else ())
-    return ClipRecord(item.path, item.name, captions, origin, source.repeats, source.weight, tuple(source.caption_edits), item.sidecar)
+    name, edits = whole(item.name), tuple(source.caption_edits)
+    return ClipRecord(item.path, name, captions, origin, source.repeats, source.weight, edits, item.sidecar)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import UserError, fail
 from ...files import kind_of
+from ...source_files import TABLES
 from ...source_settings import MetadataTable
 from .context import ScanContext
 from .paths import folder_path, usual_file
@@ -18,7 +19,6 @@ from .record import Listed
 from .rows import CAPTION_COLUMNS, VIDEO_COLUMNS, Columns, Row, listed_rows
 from .text_file import read_list
 
-TABLES = ("metadata.csv", "metadata.jsonl", "metadata.json")
 _SEPARATORS = ",;\t"  # the one the header has most of
 
 
@@ -55,13 +55,14 @@ def read_rows(file: Path, context: ScanContext) -> list[Row]:
     if extension in (".csv", ".tsv"):
         return list(_csv_rows(file, text))
     if extension == ".jsonl":
-        return [row for number, line in enumerate(text.split("\n"), start=1) if line.strip() for row in _json_line(file, line, number)]
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+        return [_json_row(file, f"line {number}", _json(file, line, number)) for number, line in lines]
     if extension == ".json":
-        return [_json_row(file, f"entry {number}", entry) for number, entry in enumerate(json_list(file, text), start=1)]
+        return [_json_row(file, f"entry {number}", entry) for number, entry in enumerate(_json_list(file, text), start=1)]
     raise context.fail("file", f"'{file}' is no table.", "Tables end in .csv, .json or .jsonl.")
 
 
-def json_list(file: Path, text: str) -> list[Any]:
+def _json_list(file: Path, text: str) -> list[Any]:
     """The list in a JSON text; raises UserError naming the line of a fault."""
     data = _json(file, text)
     if not isinstance(data, list):
@@ -77,10 +78,6 @@ def _csv_rows(file: Path, text: str) -> Iterator[Row]:
             yield f"line {reader.line_num}", {name.strip(): value for name, value in row.items() if isinstance(name, str)}
     except csv.Error as error:
         raise fail(str(file), f"the row after line {reader.line_num} cannot be read: {error}.", "Check its quotes.") from None
-
-
-def _json_line(file: Path, line: str, number: int) -> Iterator[Row]:
-    yield _json_row(file, f"line {number}", _json(file, line, number))
 
 
 def _json_row(file: Path, place: str, entry: Any) -> Row:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import tarfile
-import zlib
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from .context import ScanContext
 from .endings import HEAD, PICTURE_EXTENSIONS, is_video
+from .unpack import BROKEN
 
-BROKEN = (tarfile.TarError, EOFError, zlib.error, OSError)  # what reading a damaged tar raises
 LARGEST_TEXT = 1 << 20  # bytes
 _NAMED = 3  # members named in a notice
 BESIDE_VIDEO = "are left out: pictures beside a video of their sample, which is the clip"
@@ -32,6 +32,19 @@ CURES = {
     NOT_UTF8: "Save them as UTF-8 if letters look wrong.",
     NOT_JSON: 'Write an object such as {"caption": "…"}.',
 }
+
+
+class BrokenTar(Exception):
+    """A tar breaks off or is damaged; the text says how."""
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Whatever tarfile raises in the block, where nothing else is done, is a BrokenTar."""
+    try:
+        yield
+    except BROKEN as error:
+        raise BrokenTar(str(error) or type(error).__name__) from error
 
 
 @dataclass
@@ -84,9 +97,13 @@ class TarIndex:
     members: dict[str, Member] = field(default_factory=dict)
 
     def read(self, opened: tarfile.TarFile, context: ScanContext) -> Iterator[Member]:
-        """Takes in the members one by one; raises what tarfile raises where the tar breaks off."""
-        for info in opened:
+        """Takes in the members one by one; raises BrokenTar where the tar breaks off."""
+        while True:
             context.check()
+            with reading():
+                info = opened.next()
+            if info is None:
+                return
             if info.isdir():
                 continue
             sample, key = parted(info.name)
@@ -132,10 +149,14 @@ class TarIndex:
 
 
 def ends_well(opened: tarfile.TarFile) -> bool:
-    """Whether the block of zeros that ends every tar follows its last member: tarfile itself takes a cut or bad header for the end."""
+    """Whether the block of zeros that ends every tar follows its last member: tarfile itself takes a cut or bad header for the end.
+
+    Raises BrokenTar.
+    """
     assert opened.fileobj is not None  # it was opened by name
-    opened.fileobj.seek(opened.offset)
-    return opened.fileobj.read(tarfile.BLOCKSIZE) == bytes(tarfile.BLOCKSIZE)
+    with reading():
+        opened.fileobj.seek(opened.offset)
+        return opened.fileobj.read(tarfile.BLOCKSIZE) == bytes(tarfile.BLOCKSIZE)
 
 
 def parted(name: str) -> tuple[str, str]:
@@ -156,9 +177,15 @@ def _hidden(name: str) -> bool:
 
 def _head(opened: tarfile.TarFile, info: tarfile.TarInfo) -> bytes | None:
     """A member's first bytes; None where the tar breaks off in it."""
-    content = opened.extractfile(info)
-    assert content is not None  # a regular file
     try:
-        return content.read(HEAD)
-    except BROKEN:
+        return member_bytes(opened, info, HEAD)
+    except BrokenTar:
         return None
+
+
+def member_bytes(opened: tarfile.TarFile, info: tarfile.TarInfo, count: int = -1) -> bytes:
+    """The first bytes of a regular member, or all; raises BrokenTar."""
+    with reading():
+        content = opened.extractfile(info)
+        assert content is not None  # a regular file
+        return content.read(count)

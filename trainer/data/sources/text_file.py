@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import Problem, fail
+from ...files import read_file, reason
 
 if TYPE_CHECKING:
     from .record import Scan
@@ -39,6 +40,14 @@ def decoded(data: bytes) -> tuple[str, str]:
     return data.decode("latin-1"), "latin-1"
 
 
+def whole(text: str) -> str:
+    """The text with a question mark for each lone surrogate, half of a character, which no encoding holds.
+
+    JSON can name one, and a file name that is not UTF-8 becomes some.
+    """
+    return text.encode(errors="replace").decode()
+
+
 def one_line(text: str) -> str:
     """The text with line breaks and runs of spaces made one space."""
     return " ".join(text.split())
@@ -51,22 +60,22 @@ def lines_of(text: str) -> list[str]:
 
 def read_caption(path: Path) -> tuple[str, str]:
     """The caption in a file, as one line, and its encoding; raises OSError if the file cannot be read."""
-    text, encoding = decoded(path.read_bytes())
+    text, encoding = decoded(read_file(path))
     return one_line(text), encoding
 
 
 def read_captions(path: Path, lines: bool) -> tuple[tuple[str, ...], str]:
     """The captions in a file, one or one of each of its `lines`, none that is blank, and its encoding; raises OSError as above."""
-    text, encoding = decoded(path.read_bytes())
+    text, encoding = decoded(read_file(path))
     return tuple(filter(None, lines_of(text) if lines else [one_line(text)])), encoding
 
 
 def read_list(path: Path, scan: Scan) -> str:
     """The text of a list or table; an odd encoding becomes a notice. Raises UserError if the file cannot be read."""
     try:
-        text, encoding = decoded(path.read_bytes())
+        text, encoding = decoded(read_file(path))
     except OSError as error:
-        raise fail(str(path), f"cannot be read ({error.strerror}).", "Check its name and permissions.") from None
+        raise fail(str(path), f"cannot be read ({reason(error)}).", "Check its name and permissions.") from None
     tell_encoding(path, encoding, scan)
     return text
 

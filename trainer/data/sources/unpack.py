@@ -7,9 +7,7 @@ deleted at any time, the next run unpacks again what it needs.
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import json
 import os
 import tarfile
 import zlib
@@ -18,11 +16,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from ...errors import UserError, fail
-from ...files import write_bytes
+from ...files import not_written
 from ..content import settled, signature
+from ..kept import keep, kept
 from .record import UnusableClip
 
+BROKEN = (  # what tarfile raises of a damaged tar
+    tarfile.TarError, EOFError, zlib.error, OSError, ValueError, LookupError, ArithmeticError, RecursionError,
+)  # fmt: skip
 _CHUNK = 1 << 20  # bytes
 
 
@@ -34,11 +35,8 @@ class Archive:
 
     def __init__(self, path: Path, folder: Path | None, check: Callable[[], None]) -> None:
         self.path, self._folder, self._check, self._state = path, folder, check, signature(path)
-        self._names: dict[str, str] = {}
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            memory = json.loads(self.memory.read_text(encoding="utf-8"))
-            if memory["state"] == self._state:
-                self._names = {str(member): str(name) for member, name in memory["members"].items()}
+        memory = kept(self.memory) or {}
+        self._names: dict[str, str] = memory["members"] if memory.get("state") == self._state else {}
 
     @property
     def memory(self) -> Path:
@@ -75,17 +73,18 @@ class Archive:
             path.parent.mkdir(exist_ok=True)
             os.replace(beside, path)
         except OSError as error:
-            raise _not_written(self._folder, error) from error
+            cure = "Free space: clips in archives are unpacked there; or unpack the archive yourself."
+            raise not_written(self._folder, error, cure) from error
         finally:
             beside.unlink(missing_ok=True)
         self._names[member] = name
         return path
 
     def save(self) -> None:
-        """Remembers the members, unless the archive changed too shortly before to be sure; it only saves time."""
-        if self._folder is not None and settled(self._state):
-            with suppress(OSError):
-                write_bytes(self.memory, json.dumps({"state": self._state, "members": self._names}).encode())
+        """Remembers the members, unless the archive changed meanwhile or too shortly before to be sure; it only saves time."""
+        with suppress(OSError):
+            if self._folder is not None and settled(self._state) and signature(self.path) == self._state:
+                keep(self.memory, {"state": self._state, "members": self._names})
 
 
 def _chunks(content: IO[bytes], check: Callable[[], None]) -> Iterator[bytes]:
@@ -93,14 +92,8 @@ def _chunks(content: IO[bytes], check: Callable[[], None]) -> Iterator[bytes]:
         check()
         try:
             chunk = content.read(_CHUNK)
-        except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+        except BROKEN as error:
             raise UnusableClip(f"its archive is damaged ({error})") from error
         if not chunk:
             return
         yield chunk
-
-
-def _not_written(folder: Path, error: OSError) -> UserError:
-    if error.errno == errno.ENOSPC:
-        return fail(str(folder), "the disk is full: clips in archives are unpacked there.", "Free space, or unpack the archive yourself.")
-    return fail(str(folder), f"clips cannot be unpacked there: {error.strerror or error}.", "Check the folder's permissions.")

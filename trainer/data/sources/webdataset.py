@@ -13,17 +13,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from ...files import kind_of
+from ...source_files import TAR_EXTENSIONS, is_tar
 from ...source_settings import WebDataset
 from .context import ScanContext
 from .folder import files_below
 from .paths import folder_path
 from .record import Listed, UnusableClip
 from .rows import CAPTION_COLUMNS, cell_captions
-from .tar_members import BROKEN, NOT_JSON, NOT_UTF8, Member, TarIndex, Told, ends_well
+from .tar_members import NOT_JSON, NOT_UTF8, BrokenTar, Member, TarIndex, Told, ends_well, member_bytes, reading
 from .text_file import decoded, is_odd, one_line
 from .unpack import Archive
 
-TAR_EXTENSIONS = (".tar", ".tar.gz", ".tgz")
 CAPTION_KEYS = (*CAPTION_COLUMNS, "txt")
 Captions = dict[tuple[str, str], tuple[str, ...]]  # by sample and key
 
@@ -38,17 +38,12 @@ def tars_of(source: WebDataset, context: ScanContext) -> list[Path]:
     path = folder_path(source.path)
     if not source.path.strip():
         raise context.fail("path", "is empty.", "Give a tar, or a folder of tars.")
-    if not path.exists():
+    if not kind_of(path):
         raise context.fail("path", f"'{path}' does not exist.", "Give a tar, or a folder of tars.")
     found = [file.absolute() for file in ([path] if kind_of(path) == "file" else files_below(path)) if is_tar(file)]
     if not found:
         raise context.fail("path", f"'{path}' is no tar and holds none.", f"Tars end in {', '.join(TAR_EXTENSIONS)}.")
     return found
-
-
-def is_tar(path: Path) -> bool:
-    """Whether a file's name is that of a tar."""
-    return path.name.lower().endswith(TAR_EXTENSIONS)
 
 
 def scan_tars(tars: Sequence[Path], place: Path, caption_key: str, images: bool, context: ScanContext) -> Iterator[Listed]:
@@ -65,14 +60,14 @@ def _scan_tar(tar: Path, wanted: str, images: bool, context: ScanContext, told: 
     archive, keys = context.archive(tar), [wanted] if wanted else list(CAPTION_KEYS)
     index, clips, captions = TarIndex(images, {*keys, "json"}, told), list[tuple[Member, Path, str]](), Captions()
     try:
-        with tarfile.open(tar) as opened:
+        with _opened(tar) as opened:
             fault = _indexed(opened, index, context)
             for member in index.wanted():
                 if index.is_clip(member):
                     clips.append((member, *_unpacked(opened, member.info, archive)))
                 else:
                     captions |= _captions(opened, member, keys, told)
-    except BROKEN as error:
+    except BrokenTar as error:
         fault = str(error)
     finally:
         archive.save()
@@ -83,6 +78,11 @@ def _scan_tar(tar: Path, wanted: str, images: bool, context: ScanContext, told: 
         yield Listed(path, member.name, own, f"{member.name} of {tar}", wrong)
 
 
+def _opened(tar: Path) -> tarfile.TarFile:
+    with reading():
+        return tarfile.open(tar)
+
+
 def _indexed(opened: tarfile.TarFile, index: TarIndex, context: ScanContext) -> str:
     """Reads the tar's members into the index; what is wrong where it breaks off, empty if nothing is."""
     try:
@@ -91,7 +91,7 @@ def _indexed(opened: tarfile.TarFile, index: TarIndex, context: ScanContext) -> 
                 break  # one is enough to see that there are clips
         else:
             return "" if ends_well(opened) else "its end is missing"
-    except BROKEN as error:
+    except BrokenTar as error:
         return str(error)
     return ""
 
@@ -100,7 +100,8 @@ def _unpacked(opened: tarfile.TarFile, member: tarfile.TarInfo, archive: Archive
     """A member's file, and why there is none."""
     if known := archive.known(member.name):
         return known, ""
-    content = opened.extractfile(member)
+    with reading():
+        content = opened.extractfile(member)
     assert content is not None  # a regular file
     try:
         return archive.unpack(member.name, PurePosixPath(member.name).suffix.lower(), content), ""
@@ -110,9 +111,7 @@ def _unpacked(opened: tarfile.TarFile, member: tarfile.TarInfo, archive: Archive
 
 def _captions(opened: tarfile.TarFile, member: Member, keys: Sequence[str], told: Told) -> Captions:
     """The captions in a text member, or in those keys of a .json member that may hold them."""
-    content = opened.extractfile(member.info)
-    assert content is not None  # a regular file
-    text, encoding = decoded(content.read())
+    text, encoding = decoded(member_bytes(opened, member.info))
     if is_odd(encoding):
         told.add(NOT_UTF8, member.name)
     if member.key != "json":
