@@ -39,6 +39,7 @@ NODES = (
     ("train", "TrainVideoModel"),
     ("sample", "SampleVideo"),
     ("sample", "EncodePrompt"),
+    ("lora_files", "ConvertLoRA"),
 )
 
 

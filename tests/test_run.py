@@ -1,15 +1,18 @@
 """A run from settings to LoRA file: resume is exact, cancel saves, a finished run is not trained again."""
 
+import hashlib
 import json
 import shutil
 
 import av
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 from tests.tiny.wan import write_tiny_wan
 from trainer.adapters.file import load_lora
 from trainer.data import content
+from trainer.data.content import ContentIndex, component_identity
 from trainer.data.pruning import prune
 from trainer.errors import Interrupted, UserError
 from trainer.events import Silent, read_events

@@ -183,7 +183,7 @@ def check_against_model(job: TrainingJob, family: ModelFamily, fresh: bool) -> N
     A run that may be resumed does not need the LoRA that it continued from: its checkpoints hold all.
     """
     from .adapters.file import load_lora
-    from .adapters.weights import require_modules
+    from .adapters.recognition import require_fit
     from .experts import trained_experts
     from .sampling import SampleRequest
 
@@ -198,7 +198,7 @@ def check_against_model(job: TrainingJob, family: ModelFamily, fresh: bool) -> N
         trained_experts(family.spec, job.model.expert)
         if job.adapter.continue_from and fresh:
             weights = load_lora(Path(job.adapter.continue_from), family)
-            require_modules(weights, family.layer_shapes, job.adapter.continue_from)
+            require_fit(weights, family, job.adapter.continue_from)
     except UserError as error:
         problems += error.problems
     if problems:

@@ -15,7 +15,7 @@ from trainer.adapters.converting import convert
 from trainer.adapters.file import load_lora, save_lora
 from trainer.adapters.names import LABELS
 from trainer.adapters.reading import open_lora
-from trainer.adapters.recognition import candidates, recognised
+from trainer.adapters.recognition import candidates, recognised, require_fit
 from trainer.adapters.weights import LoraPair, LoraWeights
 from trainer.errors import UserError
 from trainer.models import FAMILIES, known_family
@@ -65,6 +65,23 @@ def test_a_lora_of_another_family_is_refused_by_both_names(known: dict[str, Any]
             text = str(caught.value)
             assert f"{name}.safetensors: is not a {other} LoRA" in text and name in text.split("It is one of")[1]
             assert target.keys.prefix in text and f"Choose a LoRA trained for {other}" in text
+
+
+def test_layers_of_like_names_are_told_by_their_sizes(known: dict[str, Any], tmp_path: Path) -> None:
+    theirs, ours = known["cogvideox"], known["ltx_video"]
+    weights = random_lora(theirs, [f"transformer_blocks.0.attn1.{name}" for name in ("to_q", "to_k", "to_v", "to_out.0")])
+    save_lora(weights, theirs, tmp_path / "lora.safetensors", {}, "diffusers")
+    assert recognised(open_lora(tmp_path / "lora.safetensors")).spec.family == "cogvideox"
+    found = load_lora(tmp_path / "lora.safetensors", ours)
+    with pytest.raises(UserError, match=r"lora.safetensors: .* is for a layer of .* this model's is .* It fits cogvideox\."):
+        require_fit(found, ours, str(tmp_path / "lora.safetensors"))
+    with pytest.raises(UserError, match="has 4 layers this model lacks") as caught:
+        require_fit(found, known["wan"], "lora")
+    assert "cogvideox" in str(caught.value)
+    other = {name: LoraPair(torch.ones(1, 7), torch.ones(7, 1), 1.0) for name in weights.pairs}
+    save_lora(LoraWeights(other), theirs, tmp_path / "other.safetensors", {}, "diffusers")
+    with pytest.raises(UserError, match="ltx_video and cogvideox have alike"):
+        recognised(open_lora(tmp_path / "other.safetensors"))
 
 
 def test_another_size_is_no_other_family(known: dict[str, Any], tmp_path: Path) -> None:

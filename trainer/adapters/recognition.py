@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import UserError, fail
 from ..models import FAMILIES, known_family
 from .names import find_layer
+from .weights import LoraWeights, require_modules
 
 if TYPE_CHECKING:
     from ..models.base import ModelFamily
@@ -50,6 +51,19 @@ def refusal(raw: RawLora, family: ModelFamily, strangers: Sequence[str]) -> User
     found += f" (expected names like {_example(family)}). "
     found += f"It is one of {' or '.join(others)}." if others else "Its family is not known here."
     return fail(str(raw.file), found, f"Choose a LoRA trained for {family.spec.family}, or the model that this one belongs to.")
+
+
+def require_fit(weights: LoraWeights, family: ModelFamily, where: str) -> None:
+    """Raises UserError if the LoRA has layers that the model lacks or has in another size, saying whose they are."""
+    try:
+        require_modules(weights, family.layer_shapes, where)
+    except UserError as error:
+        shapes = {name: (pair.up.shape[0], pair.down.shape[1]) for name, pair in weights.pairs.items()}
+        others = [found.family.spec.family for found in candidates(shapes) if found.fits and found.family.spec.family != family.spec.family]
+        if not others:
+            raise
+        problem = error.problems[0]
+        raise fail(problem.where, f"{problem.found} It fits {' and '.join(others)}.", problem.cure) from None
 
 
 def _example(family: ModelFamily) -> str:
