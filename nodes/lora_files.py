@@ -28,11 +28,11 @@ class ConvertLoRA(io.ComfyNode):
             node_id="VideoTrainerConvertLoRA",
             display_name="Convert LoRA",
             category=CATEGORY,
-            description="Turns LoRA files of ComfyUI, diffusers, PEFT, musubi-tuner and kohya's trainers into each other, with the same effect.",
+            description="Turns LoRA files of ComfyUI, diffusers, PEFT, musubi-tuner and kohya's trainers into each other.",
             search_aliases=["lora key not loaded", "lora format", "diffusers to comfyui", "musubi", "peft"],
             inputs=[
-                io.Combo.Input("lora", found or [""], display_name="LoRA", tooltip="The LoRA file to convert, in any of these programs' names."),
-                io.Combo.Input("to", list(LABELS), display_name="Convert to", default="comfyui", tooltip="The program whose names it is to have."),
+                io.Combo.Input("lora", found or [""], display_name="LoRA", tooltip="The file to convert, in any of these programs' names."),
+                io.Combo.Input("to", list(LABELS), display_name="Convert to", default="comfyui", tooltip="Whose names it is to have."),
                 io.String.Input(
                     "name", display_name="Name", optional=True, default="",
                     tooltip="Name of the new file in output/loras; empty makes it of the old one's and the program's.",
@@ -66,9 +66,8 @@ class ConvertLoRA(io.ComfyNode):
         """Converts; raises UserError for a file that is no plain LoRA, or of no family or of several."""
         require()
         from ..trainer.adapters.converting import convert
-        from ..trainer.models import known_family
 
         source = models.lora_file(lora)
         output = models.output_file("loras", f"{name or f'{source.stem}-{to}'}.safetensors")
-        written = convert(source, to, output, None if family == TOLD else known_family(family))
+        written = convert(source, to, output, "" if family == TOLD else family)
         return io.NodeOutput(str(output), ui=ui.PreviewText(str(written)))

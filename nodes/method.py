@@ -92,6 +92,7 @@ class SamplePrompts(io.ComfyNode):
                 ),
                 *schema.inputs(SampleSettings, skip=("prompts",)),
                 io.Image.Input("image", "first frame", optional=True, tooltip="First frame of the samples, for models that take one."),
+                io.Image.Input("last_image", "last frame", optional=True, tooltip="Last frame of the samples, for models that take one."),
             ],
             outputs=[SamplesSocket.Output("samples", "samples", tooltip="For Train Video Model.")],
         )  # fmt: skip
@@ -102,7 +103,8 @@ class SamplePrompts(io.ComfyNode):
         return verdict(parse_prompts, prompts or "")  # nothing while linked: known only when it runs
 
     @classmethod
-    def execute(cls, prompts: str, image: Tensor | None = None, **values: Any) -> io.NodeOutput:
-        """Builds the settings; an image is kept as a file in the temp folder."""
-        file = "" if image is None else str(folders.save_temp_image(image))
-        return io.NodeOutput(schema.build(SampleSettings, {**values, "prompts": parse_prompts(prompts, file)}))
+    def execute(cls, prompts: str, image: Tensor | None = None, last_image: Tensor | None = None, **values: Any) -> io.NodeOutput:
+        """Builds the settings; images are kept as files in the temp folder."""
+        first, last = ("" if picture is None else str(folders.save_temp_image(picture)) for picture in (image, last_image))
+        shown = [prompt.model_copy(update={"image": first, "last_image": last}) for prompt in parse_prompts(prompts)]
+        return io.NodeOutput(schema.build(SampleSettings, {**values, "prompts": shown}))

@@ -10,6 +10,7 @@ from comfy_api.latest import io
 from ..trainer.errors import fail
 from ..trainer.job import ModelSettings
 from ..trainer.packages import require
+from . import schema
 from .host import folders, models, running
 from .sockets import ModelReference, ModelSocket
 from .validation import verdict
@@ -81,6 +82,7 @@ class LoadModel(io.ComfyNode):
                     "path", display_name="Folder or hub id", default="",
                     tooltip=f"{about} What is written here is used instead of the list above.",
                 ),
+                *schema.inputs(ModelSettings, only=("expert", "sampling_order")),
             ],
             outputs=[ModelSocket.Output("video_model", "video model", tooltip="The model, for Train Video Model and Sample Video.")],
         )  # fmt: skip
@@ -93,16 +95,16 @@ class LoadModel(io.ComfyNode):
         return (folders.downloads_allowed() and "/" in path) or verdict(_found, source, path)
 
     @classmethod
-    def fingerprint_inputs(cls, source: str = "", path: str = "") -> Any:
+    def fingerprint_inputs(cls, source: str = "", path: str = "", **_: Any) -> Any:
         """Changes with the model's files."""
         return _folder_state(_found(source, path))
 
     @classmethod
-    def execute(cls, source: str, path: str) -> io.NodeOutput:
+    def execute(cls, source: str, path: str, **values: Any) -> io.NodeOutput:
         """Finds the folder and checks that it holds a model of a known family."""
         require()
         folder = _checked(_found(source, path, download=True))
-        return io.NodeOutput(ModelReference(ModelSettings(source=str(folder)), folder))
+        return io.NodeOutput(ModelReference(schema.build(ModelSettings, {**values, "source": str(folder)}), folder))
 
 
 def _found(source: str, path: str, download: bool = False) -> Path:

@@ -62,7 +62,7 @@ class DatasetPreview(io.ComfyNode):
         captions = schema.build(CaptionSettings, values, TRIGGER)
         seed, places = schema.build(ScheduleSettings, values).seed, folders.places()
         places.check()
-        family = open_model(model.folder, model.settings.family)
+        family = open_model(model.settings)
         log, shown = EventLog(NodeListener()), schema.build(PreviewSettings, values)
         with running.cancelling():
             found = preview_dataset(

@@ -13,13 +13,13 @@ T = TypeVar("T")
 SYNTAX = "prompt | negative | frames x height x width | seed"
 
 
-def parse_prompts(text: str, image: str = "") -> list[SamplePrompt]:
+def parse_prompts(text: str) -> list[SamplePrompt]:
     """One sample prompt per line as `prompt | negative | FxHxW | seed`, all but the first part optional.
 
     Empty lines and lines beginning with # are skipped. Raises UserError naming every line that cannot be read.
     """
     lines = [(number, line) for number, line in _written(text) if not line.startswith("#")]
-    return _each(lines, "prompts", lambda line, where: _parse_prompt(line, where, image))
+    return _each(lines, "prompts", _parse_prompt)
 
 
 def parse_buckets(text: str) -> list[Bucket]:
@@ -50,7 +50,7 @@ def _each(lines: list[tuple[int, str]], name: str, parse: Callable[[str, str], T
     return parsed
 
 
-def _parse_prompt(line: str, where: str, image: str) -> SamplePrompt:
+def _parse_prompt(line: str, where: str) -> SamplePrompt:
     parts = [part.strip() for part in line.split("|")]
     if len(parts) > 4:
         raise UserError(Problem(where, f"has {len(parts)} parts.", f"Write {SYNTAX}; a prompt cannot hold a |."))
@@ -58,4 +58,4 @@ def _parse_prompt(line: str, where: str, image: str) -> SamplePrompt:
     if seed and not (seed.isdecimal() and int(seed) < 2**53):
         raise UserError(Problem(where, f"'{seed}' is not a seed.", "Write a whole number from 0 to 9007199254740991."))
     bucket = Bucket.parse(size, where) if size else None
-    return SamplePrompt(prompt=prompt, negative=negative, size=bucket, seed=int(seed or 0), image=image)
+    return SamplePrompt(prompt=prompt, negative=negative, size=bucket, seed=int(seed or 0))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import InputImpl, Types, io
 
 from ..trainer.packages import require
-from .host import running
+from .host import folders, running
 from .host.listener import NodeListener
 from .sockets import LoRASocket, ModelReference, ModelSocket, TrainedLoRA
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CATEGORY = "Video Trainer/5 Use"
 LARGEST_SEED = 2**53 - 1
@@ -57,23 +60,36 @@ class SampleVideo(io.ComfyNode):
                     "strength", display_name="LoRA strength", optional=True, default=1.0, min=-10.0, max=10.0, step=0.05,
                     tooltip="How much of the LoRA is applied; 0 is the plain model.",
                 ),
+                io.Image.Input("first_frame", "first frame", optional=True, tooltip="Picture to start from, for models that take one."),
+                io.Image.Input("last_frame", "last frame", optional=True, tooltip="Picture to end at, for models that take one."),
             ],
             outputs=[io.Video.Output("video", "VIDEO", tooltip="The video, at the model's frame rate.")],
         )  # fmt: skip
 
     @classmethod
-    def execute(cls, model: ModelReference, lora: TrainedLoRA | None = None, strength: float = 1.0, **values: Any) -> io.NodeOutput:
-        """Draws the video."""
+    def execute(
+        cls,
+        model: ModelReference,
+        lora: TrainedLoRA | None = None,
+        strength: float = 1.0,
+        first_frame: Tensor | None = None,
+        last_frame: Tensor | None = None,
+        **values: Any,
+    ) -> io.NodeOutput:
+        """Draws the video; pictures are kept as files in the temp folder."""
         require()
         from ..trainer.models import open_model
         from ..trainer.sampling import SampleRequest, VideoSampler
 
-        spec = open_model(model.folder).spec
+        spec = open_model(model.settings).spec
         own = dict(zip(("frames", "height", "width"), spec.default_bucket, strict=True))
-        request = SampleRequest(**{**values, **{name: values.get(name) or size for name, size in own.items()}})
+        given = {"first_frame": first_frame, "last_frame": last_frame}
+        pictures = {name: str(folders.save_temp_image(image)) for name, image in given.items() if image is not None}
+        request = SampleRequest(**{**values, **pictures, **{name: values.get(name) or size for name, size in own.items()}})
         listener = NodeListener()
         with running.computing(listener):
-            frames = VideoSampler(model.folder, running.compute_settings(), lora.files if lora else None, strength, listener)(request)
+            loras = lora.files if lora else None
+            frames = VideoSampler(model.settings, running.compute_settings(), loras, strength, listener)(request)
         components = Types.VideoComponents(images=frames.float() / 255, frame_rate=Fraction(spec.fps).limit_denominator(1001))
         return io.NodeOutput(InputImpl.VideoFromComponents(components))
 
@@ -104,5 +120,5 @@ class EncodePrompt(io.ComfyNode):
         from ..trainer.sampling import encode_prompt
 
         with running.computing(NodeListener()):
-            embedding = encode_prompt(model.folder, text, running.compute_settings())
+            embedding = encode_prompt(model.settings, text, running.compute_settings())
         return io.NodeOutput([[embedding, {}]])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import InputImpl, io
 from comfy_execution.graph_utils import ExecutionBlocker
@@ -27,6 +27,9 @@ from .host import folders, models, running
 from .host.listener import RunListener, stopped_runs
 from .sockets import AdapterSocket, DatasetSocket, LoRASocket, ModelReference, ModelSocket, OptimizerSocket, SamplesSocket, TrainedLoRA
 
+if TYPE_CHECKING:
+    from ..trainer.run import RunResult
+
 CATEGORY = "Video Trainer/4 Train"
 PREFIX = {"captions": "caption_"}  # of ids that would not say what they set
 PARTS = {
@@ -38,7 +41,12 @@ PARTS = {
     "objective": ObjectiveSettings,
 }
 ONLY = {"captions": ("dropout", "prefix")}  # the other settings of captions are those of Caption Edit
-LATER = {"schedule": ("video_batch_size_multiplier",), "memory": ("vae_tiling", "vae_slicing")}  # widgets of saved graphs keep their order
+LATER = (  # widgets of saved graphs keep their order
+    ("schedule", ("video_batch_size_multiplier",)),
+    ("memory", ("vae_tiling", "vae_slicing")),
+    ("schedule", ("switch_every",)),
+    ("objective", ("guidance", "first_frame_probability", "history_noise")),
+)
 FOLD = ("keep", "dropout", "gradient_checkpointing", "timesteps", "shift")
 
 
@@ -48,12 +56,13 @@ class TrainVideoModel(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Two required sockets, three optional ones, and the settings that no other node holds."""
+        later = {field for _, fields in LATER for field in fields}
         widgets = [
             item
             for name, part in PARTS.items()
-            for item in schema.inputs(part, only=ONLY.get(name, ()), skip=LATER.get(name, ()), fold=FOLD, prefix=PREFIX.get(name, ""))
+            for item in schema.inputs(part, only=ONLY.get(name, ()), skip=later, fold=FOLD, prefix=PREFIX.get(name, ""))
         ]
-        widgets += [item for name, fields in LATER.items() for item in schema.inputs(PARTS[name], only=fields)]
+        widgets += [item for name, fields in LATER for item in schema.inputs(PARTS[name], only=fields)]
         return io.Schema(
             node_id="VideoTrainerTrain",
             display_name="Train Video Model",
@@ -70,14 +79,20 @@ class TrainVideoModel(io.ComfyNode):
             ],
             outputs=[
                 LoRASocket.Output("trained", "trained LoRA", tooltip="The trained LoRA, for Sample Video."),
-                io.LoraModel.Output("lora_model", "LORA_MODEL", tooltip="The same LoRA for core's Load LoRA Model."),
+                io.LoraModel.Output(
+                    "lora_model", "LORA_MODEL",
+                    tooltip="The same LoRA for core's Load LoRA Model; of a model with two experts that of the one for high noise.",
+                ),
                 io.LossMap.Output("loss_map", "LOSS_MAP", tooltip="The loss of every step, for core's Plot Loss Graph."),
                 io.Video.Output("last_sample", "last sample", tooltip="The newest sample video; nothing if none was drawn."),
                 io.String.Output("run_folder", "run folder", tooltip="The run's folder: settings, log, checkpoints, sample videos."),
+                io.LoraModel.Output(
+                    "low_noise_lora_model", "low-noise LORA_MODEL", tooltip="The LoRA of the expert for low noise, of models with two."
+                ),
             ],
             hidden=[io.Hidden.prompt, io.Hidden.extra_pnginfo],
             is_output_node=True,
-        )
+        )  # fmt: skip
 
     @classmethod
     def validate_inputs(cls, name: str | None = None) -> bool | str:
@@ -120,9 +135,25 @@ class TrainVideoModel(io.ComfyNode):
         video = InputImpl.VideoFromFile(str(result.samples[-1])) if result.samples else ExecutionBlocker(None)
         return io.NodeOutput(
             TrainedLoRA(model, result.loras, result.run_id),
-            models.load_lora(result.lora),
+            _for_core(result, "", "high"),
             {"loss": result.losses},
             video,
             str(result.folder),
+            _for_core(result, "low"),
             ui={"video_trainer_run": [result.run_id]},
         )
+
+
+def _for_core(result: RunResult, *experts: str) -> Any:
+    """The LoRA of the first of these experts that was trained, for core's loaders; else what stops the nodes behind it, with the reason."""
+    loras = result.loras
+    if result.lora_user:
+        name = f"{result.lora.parent.name}/{result.lora.name}"
+        return ExecutionBlocker(f"ComfyUI's own nodes have no model for this LoRA. Choose {name} in {result.lora_user}.")
+    file = next((loras[expert] for expert in experts if expert in loras), None)
+    if file is not None:
+        return models.load_lora(file)
+    other = (
+        "this model has no experts for high and low noise" if "" in loras else f"only the expert for {next(iter(loras))} noise was trained"
+    )
+    return ExecutionBlocker(f"There is no LoRA here: {other}. Take the other LORA_MODEL output.")

@@ -8,7 +8,17 @@ import pytest
 from trainer.adapters.export import _triggers, _without_paths
 from trainer.dataset_settings import combined
 from trainer.errors import UserError
-from trainer.job import Bucket, CaptionEdit, CaptionSettings, DatasetSettings, TrainingJob, VideoFolder, all_settings
+from trainer.job import (
+    Bucket,
+    CaptionEdit,
+    CaptionSettings,
+    DatasetSettings,
+    SamplePrompt,
+    SampleSettings,
+    TrainingJob,
+    VideoFolder,
+    all_settings,
+)
 from trainer.source_settings import SOURCES, HubDataset, MetadataTable
 
 FIRST = {
@@ -57,6 +67,9 @@ def test_paths_of_every_source_become_absolute(tmp_path: Path, monkeypatch: pyte
     job = TrainingJob(dataset=DatasetSettings(sources=sources)).with_absolute_paths()
     here = str(tmp_path / "clips")
     assert [source.location for source in job.dataset.sources] == [here, here, "owner/name", here]
+    samples = SampleSettings(prompts=[SamplePrompt(image="clips", last_image="nowhere.png")])
+    prompt = TrainingJob(samples=samples).with_absolute_paths().samples.prompts[0]
+    assert (prompt.image, prompt.last_image) == (here, "nowhere.png")
 
 
 def test_every_setting_is_labelled_and_explained() -> None:

@@ -17,7 +17,7 @@ from trainer.data.pruning import prune
 from trainer.errors import Interrupted, UserError
 from trainer.events import Silent, read_events
 from trainer.importers import import_config
-from trainer.job import TrainingJob
+from trainer.job import ModelSettings, TrainingJob
 from trainer.models import open_model
 from trainer.run import Places, run
 from trainer.runfolder import RunFolder, find_run
@@ -87,6 +87,13 @@ def test_a_whole_run(model, whole):
     assert len(whole.losses) == 6 and whole.steps == 6
     assert whole.lora.is_file() and whole.lora.parent.name == "run"
     assert load_lora(whole.lora, open_model(model)).strengths == [(4, 4.0)]
+    with safe_open(whole.lora, "pt") as file:
+        told = file.metadata()
+    base = component_identity(ContentIndex(whole.folder / "none.json"), open_model(model).files.paths(["transformer"]))
+    assert told["video_trainer.base_model_hash"] == base
+    data = whole.lora.read_bytes()
+    digest = hashlib.sha256(data[8 + int.from_bytes(data[:8], "little") :]).hexdigest()
+    assert told["sshs_model_hash"] == digest and told["modelspec.hash_sha256"] == f"0x{digest}"
     assert [p.name for p in sorted((whole.folder / "samples").iterdir())] == ["step-000000", "step-000003", "step-000006"]
     assert RunFolder.open(whole.folder).checkpoints() == [2, 4, 6]
     kinds = [event["type"] for event in read_events(whole.folder / "events.jsonl")]
@@ -157,8 +164,8 @@ def test_a_run_remembers_the_hashes_of_all_files_it_read(model, clips, tmp_path,
 def test_a_hub_model_is_found_under_its_own_name_in_the_model_folders(model, tmp_path):
     (tmp_path / "models").mkdir()
     shutil.copytree(model, tmp_path / "models/Wan-Small-Diffusers")
-    found = find_model("Someone/Wan-Small-Diffusers", [tmp_path / "models"], None)
-    assert found == tmp_path / "models/Wan-Small-Diffusers"
+    found = find_model(ModelSettings(source="Someone/Wan-Small-Diffusers"), [tmp_path / "models"], None)
+    assert found.source == str(tmp_path / "models/Wan-Small-Diffusers")
 
 
 def test_stop_keeps_a_usable_lora(model, clips, tmp_path):

@@ -31,7 +31,10 @@ class FakeDataset:
         frames = (item.size.frames - 1) // 4 + 1
         return {"latents": draws.normal((16, frames, item.size.height // 8, item.size.width // 8), "latent", item.key, window)}
 
-    def text(self, caption):
+    def picture(self, item, window=0):
+        return ""
+
+    def text(self, caption, picture=""):
         return {"text": draws.normal((1 + len(caption), 16), "text", caption)}
 
 

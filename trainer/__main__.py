@@ -24,7 +24,7 @@ except UserError as missing:
 
 from .console import Console
 from .files import check_can_write
-from .job import Bucket, ComputeSettings, TrainingJob
+from .job import Bucket, ComputeSettings, ModelSettings, TrainingJob
 from .lora_commands import add_lora_commands
 from .options import add_numbers, at_least_one, checked, seed, within
 from .preview_settings import PreviewSettings
@@ -67,13 +67,15 @@ def _parser() -> argparse.ArgumentParser:
 
     sample = commands.add_parser("sample", help="draw a video")
     sample.add_argument("prompt")
-    sample.add_argument("--model", required=True, help="diffusers folder or hub id")
+    sample.add_argument("--model", required=True, help="diffusers folder, hub id, or a job file whose model is used")
     sample.add_argument(
         "--lora", type=Path, action="append", default=[], help="LoRA file; of a model with two experts one for each, high first"
     )
     sample.add_argument("--strength", type=within(-10, 10), default=1.0)
     sample.add_argument("--size", default="", help="frames x height x width, such as 81x480x832; default: the model's own")
     sample.add_argument("--negative", default="")
+    sample.add_argument("--first-frame", default="", help="picture to start from, for models that take one")
+    sample.add_argument("--last-frame", default="", help="picture to end at, for models that take one")
     sample.add_argument("--steps", type=at_least_one, default=20)
     sample.add_argument("--guidance", type=within(0, 100), default=0.0, help="0 is the model's own")
     sample.add_argument("--shift", type=within(0, 100), default=0.0, help="0 is the model's own")
@@ -148,7 +150,7 @@ def _run(job: TrainingJob, arguments: argparse.Namespace) -> int:
     places = _places(arguments)
     with Console(places.runs) as console:
         result = run(job, places, console)
-    print(f"LoRA: {result.lora}\nrun:  {result.folder}")
+    print("\n".join(f"LoRA: {file}" for file in result.loras.values()), f"\nrun:  {result.folder}", sep="")
     return 0
 
 
@@ -160,19 +162,24 @@ def _sample(arguments: argparse.Namespace) -> int:
 
     check_can_write(arguments.to, "--to")
     places = _places(arguments)
-    folder = find_model(arguments.model, places.models, places.downloads)
-    spec = open_model(folder).spec
+    model = find_model(_model(arguments.model), places.models, places.downloads)
+    spec = open_model(model).spec
     size = Bucket.parse(arguments.size or "x".join(map(str, spec.default_bucket)), "--size")
     request = SampleRequest(
         arguments.prompt, size.frames, size.height, size.width, arguments.negative,
-        arguments.steps, arguments.guidance, arguments.shift, arguments.seed,
+        arguments.steps, arguments.guidance, arguments.shift, arguments.seed, arguments.first_frame, arguments.last_frame,
     )  # fmt: skip
     loras = dict(zip((expert.name for expert in spec.experts), arguments.lora, strict=False))
     with Console() as console:
-        draw = VideoSampler(folder, ComputeSettings(device=arguments.device), loras, arguments.strength, console)
+        draw = VideoSampler(model, ComputeSettings(device=arguments.device), loras, arguments.strength, console)
         write_mp4(draw(request), arguments.to, spec.fps)
     print(arguments.to)
     return 0
+
+
+def _model(text: str) -> ModelSettings:
+    """The model of a job file, or the folder or hub id itself."""
+    return TrainingJob.load(Path(text)).model if text.endswith(".json") else ModelSettings(source=text)
 
 
 def _preview(arguments: argparse.Namespace) -> int:

@@ -27,6 +27,7 @@ class Components:
     def __init__(self, family: ModelFamily, compute: Compute, log: EventLog, memory: MemorySettings | None = None) -> None:
         self.family, self.compute, self.log = family, compute, log
         self._memory = memory or MemorySettings()
+        family.files.check = log.check  # so that a cancel is heard while a large file is read
         self._transformers: dict[str, ModelMixin] = {}  # by part
         self._image_encoder: ImageEncoder | None = None
         self._vae: nn.Module | None = None
@@ -107,19 +108,19 @@ class Components:
         """Moves the VAE to the host, if it is loaded."""
         if self._vae is not None:
             self._vae.to("cpu")
-            self._release()
+            self._empty_cache()
 
     def park_image_encoder(self) -> None:
         """Moves the image encoder to the host, if it is loaded."""
         if self._image_encoder is not None:
             self._image_encoder.module.to("cpu")
-            self._release()
+            self._empty_cache()
 
     def park_text_encoder(self) -> None:
         """Moves the text encoder to the host, if it is loaded."""
         if self._text_encoder is not None:
             self._text_encoder.module.to("cpu")
-            self._release()
+            self._empty_cache()
 
     def drop_text_encoder(self) -> None:
         """Frees the text encoder; the next use loads it again."""
@@ -133,7 +134,11 @@ class Components:
         self._release()
 
     def _release(self) -> None:
+        """Gives back what is not used any more: modules hold each other in circles."""
         gc.collect()
+        self._empty_cache()
+
+    def _empty_cache(self) -> None:
         if self.compute.device.type == "cuda":
             import torch
 

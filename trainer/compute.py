@@ -39,10 +39,12 @@ class Compute:
         """Takes the linear layers that a half-precision model keeps in float32 out of autocast."""
         import torch
 
+        from .memory.frozen import weight_dtype
+
         if self.dtype == torch.float32:
             return
         for layer in module.modules():
-            if isinstance(layer, torch.nn.Linear) and layer.weight.dtype == torch.float32:
+            if isinstance(layer, torch.nn.Linear) and weight_dtype(layer) == torch.float32:
                 layer.forward = torch.autocast(self.device.type, enabled=False)(layer.forward)
 
     def scaler(self) -> GradScaler:

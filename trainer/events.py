@@ -51,7 +51,10 @@ class Progress(Event):
 
 @dataclass
 class Step(Event):
-    """One optimizer step: `loss` is the true mean loss, `seconds` the mean duration of late, `peak_gib` device memory so far."""
+    """One optimizer step: `loss` is the true mean loss, `seconds` the mean duration of late, `peak_gib` device memory so far.
+
+    `expert` is the one that was trained, of models with several.
+    """
 
     type = "step"
     step: int
@@ -62,6 +65,7 @@ class Step(Event):
     seconds: float
     peak_gib: float
     seconds_left: float | None = None
+    expert: str = ""
 
 
 @dataclass

@@ -1,14 +1,19 @@
-"""Models of several transformers, each for a range of noise levels: which are trained, and which one at a step."""
+"""Models of several transformers, each for a range of noise levels: which are trained, which one at a step, and whose a file is."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import fail, nearest
 
 if TYPE_CHECKING:
     from .models.base import Expert, FamilySpec
+
+
+_ROUNDING = 1e-6
 
 
 def trained_experts(spec: FamilySpec, wanted: str) -> list[Expert]:
@@ -26,6 +31,31 @@ def expert_at(step: int, experts: Sequence[Expert], every: int) -> Expert:
     return experts[(step - 1) // every % len(experts)]
 
 
+def experts_until(step: int, experts: Sequence[Expert], every: int) -> list[Expert]:
+    """The experts that had a turn by step `step`."""
+    return list(experts[: (step - 1) // every + 1])
+
+
 def expert_for(sigma: float, experts: Sequence[Expert]) -> Expert:
-    """The expert that serves a noise level in (0, 1]."""
-    return next(expert for expert in experts if expert.low < sigma <= expert.high)
+    """The expert that serves a noise level in (0, 1]; a boundary itself, which in float32 may come out just below, is the higher one's."""
+    return next(expert for expert in experts if sigma >= expert.low - _ROUNDING)
+
+
+def file_of(expert: Expert, file: Path, spec: FamilySpec, alone: bool) -> Path:
+    """The LoRA file of an expert, given any of a pair: their names differ in the last "high" or "low" of them.
+
+    An expert that is trained `alone` takes a file whose name says neither. Raises UserError if the pair is not complete.
+    """
+    names = [known.name for known in spec.experts if known.name]
+    said = list(re.finditer(rf"(?<![a-z])({'|'.join(names)})(?=noise|[^a-z]|$)", file.stem, re.IGNORECASE)) if names else []
+    if not names or (alone and not said):
+        return file
+    pair = f"Name the two files alike, such as {' and '.join(f'lora-{name}.safetensors' for name in names)}, in one folder."
+    if not said:
+        raise fail("adapter.continue_from", f"the name of '{file}' does not say which expert it is of.", pair)
+    word, (start, end) = said[-1].group(), said[-1].span()
+    own = expert.name.upper() if word.isupper() else expert.name.capitalize() if word[0].isupper() else expert.name
+    found = file.with_name(file.stem[:start] + own + file.stem[end:] + file.suffix)
+    if not found.is_file():
+        raise fail("adapter.continue_from", f"'{found}', of the expert for {expert.name} noise, is not there.", pair)
+    return found

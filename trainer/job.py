@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,18 +18,50 @@ from .size_settings import Bucket
 from .source_settings import SOURCES, ParquetFolder, Source, VideoFolder
 
 LONGEST_NAME = 100  # bytes; step numbers and endings are added to it
+MODEL_FILES = ("transformer", "transformer_low", "vae", "image_encoder")  # settings of single files, beside text_encoders
 RESERVED_NAMES = {"CON", "PRN", "AUX", "NUL", *(f"{port}{n}" for port in ("COM", "LPT") for n in range(1, 10))}
 
 
 class ModelSettings(Settings):
-    """The model to train."""
+    """The model to train: a diffusers folder, or the single files that ComfyUI loads."""
 
-    source: str = setting("", "Model", "A diffusers model folder, or a hub id such as owner/name.")
+    source: str = setting("", "Model", "A diffusers model folder, or a hub id such as owner/name; empty if single files are given.")
+    transformer: str = setting("", "Diffusion model", "A single file of the diffusion model, .safetensors or .gguf.")
+    transformer_low: str = setting("", "Low-noise model", "Of a model in two, the file for low noise levels.")
+    vae: str = setting("", "VAE", "The VAE's file; empty takes the one inside the diffusion model's file.")
+    text_encoders: list[str] = setting(list, "Text encoders", "The files of the text encoders, in any order.")
+    image_encoder: str = setting("", "Image encoder", "The CLIP vision file, for models that look at pictures through one.")
+    variant: str = setting(
+        "", "Variant", "Of variants whose files look alike, such as those of two resolutions, the one to take; empty takes the first.",
+        advanced=True,
+    )  # fmt: skip
+    tokenizers: str = setting(
+        "", "Tokenizers", "The folder comfy of a ComfyUI installation, for text encoders whose files hold no tokenizer.", advanced=True
+    )
     family: str = setting("", "Family", "Model family; empty recognises it from the model's files.", advanced=True)
     expert: Literal["all", "high", "low"] = setting(
         "all", "Experts", "Of models with two experts, the one for high noise levels, the one for low ones, or all in turns. "
         "Other models have one.", advanced=True,
     )  # fmt: skip
+    sampling_order: Literal["auto", "backward", "forward"] = setting(
+        "auto", "Order of sections", "Of models that make long videos section by section, the order that they were trained for: backward "
+        "from the end of the video, or forward. auto goes by the model's name. Other models make a video at once.", advanced=True,
+    )  # fmt: skip
+
+    @property
+    def files(self) -> list[str]:
+        """The single files that are named."""
+        named = (self.transformer, self.transformer_low, self.vae, *self.text_encoders, self.image_encoder)
+        return [name for name in named if name.strip()]
+
+    def at_absolute_paths(self) -> ModelSettings:
+        """A copy whose relative paths of things that exist are absolute."""
+        return self.with_paths(_absolute)
+
+    def with_paths(self, place: Callable[[str], str]) -> ModelSettings:
+        """A copy with every path as `place` gives it."""
+        paths = {name: place(getattr(self, name)) for name in ("source", *MODEL_FILES, "tokenizers")}
+        return self.model_copy(update={**paths, "text_encoders": [place(name) for name in self.text_encoders]})
 
 
 class AdapterSettings(Settings):
@@ -40,7 +73,10 @@ class AdapterSettings(Settings):
     )
     dropout: float = setting(0.0, "Dropout", "Share of LoRA activations dropped in training.", ge=0, le=0.95, step=0.05, advanced=True)
     targets: Literal["all", "attention", "feed-forward"] = setting("all", "Layers", "Which linear layers of the blocks get a LoRA.")
-    continue_from: str = setting("", "Continue from", "A LoRA file to go on training; empty starts anew.", advanced=True)
+    continue_from: str = setting(
+        "", "Continue from", "A LoRA file to go on training; empty starts anew. Of models with two experts either file of the pair: "
+        "the other lies beside it under the same name with high for low.", advanced=True,
+    )  # fmt: skip
 
     @property
     def effective_alpha(self) -> float:
@@ -60,6 +96,11 @@ class ObjectiveSettings(Settings):
     guidance: float = setting(
         0.0, "Training guidance", "What guidance-distilled models are fed as guidance in training; 0 uses the family's value, others "
         "have no such input.", ge=0, le=30, step=0.5, advanced=True,
+    )  # fmt: skip
+    history_noise: float = setting(
+        0.0, "History noise", "Of models that make long videos section by section: up to this share of noise is mixed into the sections "
+        "that were made before, drawn for each example. Clips are cleaner than what a model makes, and long videos drift if it has only "
+        "seen those. 0: none.", ge=0, le=1, step=0.05, advanced=True,
     )  # fmt: skip
     first_frame_probability: float = setting(
         0.5, "First frame probability", "Share of examples that begin with their own first frame, for models that can start from a "
@@ -132,6 +173,10 @@ class MemorySettings(Settings):
     vae_slicing: bool = setting(
         False, "VAE slicing", "Takes the clips of a batch through the VAE one by one. Here they always are, so latents stay the same.",
         advanced=True,
+    )  # fmt: skip
+    keep_quantized: bool = setting(
+        True, "Keep quantised weights", "Holds the linear layers of fp8 and GGUF files as they are stored and unpacks each when it is "
+        "used: half the memory of bf16 or less, a little slower.", advanced=True,
     )  # fmt: skip
 
 
@@ -224,11 +269,14 @@ class TrainingJob(Settings):
     def with_absolute_paths(self) -> TrainingJob:
         """A copy whose relative paths of things that exist are absolute, so that the job means the same from any folder."""
         sources = [_source_at_absolute(source) for source in self.dataset.sources]
+        pictures = ("image", "last_image")
+        prompts = [p.model_copy(update={name: _absolute(getattr(p, name)) for name in pictures}) for p in self.samples.prompts]
         return self.model_copy(
             update={
-                "model": self.model.model_copy(update={"source": _absolute(self.model.source)}),
+                "model": self.model.at_absolute_paths(),
                 "dataset": self.dataset.model_copy(update={"sources": sources}),
                 "adapter": self.adapter.model_copy(update={"continue_from": _absolute(self.adapter.continue_from)}),
+                "samples": self.samples.model_copy(update={"prompts": prompts}),
             }
         )
 

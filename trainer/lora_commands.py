@@ -59,7 +59,7 @@ def _command(commands: Any, name: str, run: Any, about: str) -> argparse.Argumen
 def _convert(arguments: argparse.Namespace) -> int:
     from .adapters.converting import convert
 
-    print(convert(arguments.file, arguments.to, _output(arguments, arguments.file, arguments.to), _family(arguments)))
+    print(convert(arguments.file, arguments.to, _output(arguments, arguments.file, arguments.to), _model(arguments)))
     return 0
 
 
@@ -71,7 +71,7 @@ def _merge(arguments: argparse.Namespace) -> int:
     if len(weights) != len(files):
         raise fail("--weights", f"are {len(weights)}, and there are {len(files)} files.", "Give one weight for each file, in their order.")
     smaller = _size(arguments) if arguments.rank or arguments.energy < 1 else None
-    written, loss = merge_files(files, weights, _output(arguments, files[0], "merged"), _family(arguments), smaller, arguments.to)
+    written, loss = merge_files(files, weights, _output(arguments, files[0], "merged"), _model(arguments), smaller, arguments.to)
     print(written, *([loss] if loss else []), sep="\n")
     return 0
 
@@ -82,7 +82,7 @@ def _resize(arguments: argparse.Namespace) -> int:
     if arguments.rank is None and arguments.energy == 1:
         raise fail("--rank", "is not given, and --energy neither.", "Give a rank such as --rank 16, or a share such as --energy 0.95.")
     output = _output(arguments, arguments.file, "resized")
-    print(*resize_file(arguments.file, output, _size(arguments), _family(arguments), arguments.to), sep="\n")
+    print(*resize_file(arguments.file, output, _size(arguments), _model(arguments), arguments.to), sep="\n")
     return 0
 
 
@@ -93,7 +93,7 @@ def _extract(arguments: argparse.Namespace) -> int:
     output, device = _output(arguments, arguments.tuned, "lora"), Compute(ComputeSettings(device=arguments.device)).device
     with Console() as console:
         made = extract_files(
-            arguments.base, arguments.tuned, output, _size(arguments), device, EventLog(console), _family(arguments), arguments.to
+            arguments.base, arguments.tuned, output, _size(arguments), device, EventLog(console), _model(arguments), arguments.to
         )
     for written, found in made:
         print(written, found.loss, sep="\n")
@@ -115,11 +115,11 @@ def _output(arguments: argparse.Namespace, source: Path, word: str) -> Path:
     return output
 
 
-def _family(arguments: argparse.Namespace) -> ModelFamily | None:
-    """The family or model that --model names; None leaves it to the file."""
-    from .models import FAMILIES, known_family, open_model
-    from .source import find_model
+def _model(arguments: argparse.Namespace) -> ModelFamily | str:
+    """The family's name or the model that --model gives; empty leaves it to the file."""
+    from .models import FAMILIES, open_model
+    from .source import find_folder
 
-    if not arguments.model:
-        return None
-    return known_family(arguments.model) if arguments.model in FAMILIES else open_model(find_model(arguments.model, arguments.models, None))
+    if not arguments.model or arguments.model in FAMILIES:
+        return arguments.model
+    return open_model(find_folder(arguments.model, arguments.models, None))

@@ -21,8 +21,18 @@ def make_optimizer(parameters: list[nn.Parameter], settings: OptimizerSettings) 
         lr=settings.learning_rate,
         betas=(settings.beta1, settings.beta2),
         weight_decay=settings.weight_decay,
-        fused=parameters[0].device.type == "cuda",
+        fused=any(parameter.device.type == "cuda" for parameter in parameters),
     )
+
+
+def follow_parameters(optimizer: torch.optim.Optimizer) -> None:
+    """Moves what the optimizer keeps of each parameter to where that lies now: those of an idle expert are on the host."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter, {})
+            for name, value in state.items():
+                if value.dim() or group["fused"]:  # the count of steps stays on the host, except for the fused kernel
+                    state[name] = value.to(parameter.device)
 
 
 def learning_rate(step: int, settings: OptimizerSettings, steps: int) -> float:

@@ -26,7 +26,8 @@ REQUIRED = {  # module -> distribution
     "accelerate": "accelerate",
     "peft": "peft",
 }
-OPTIONAL = {"pyarrow": "pyarrow>=14", "scenedetect": "scenedetect>=0.6.4"}  # module -> requirement; asked for only where it is needed
+# Asked for only where they are needed: module -> requirement.
+OPTIONAL = {"pyarrow": "pyarrow>=14", "scenedetect": "scenedetect>=0.6.4", "gguf": "gguf>=0.10"}
 PROBED = {"torchao": (0, 16), "bitsandbytes": (0, 43), "xformers": (0, 0)}  # optional ones that peft and diffusers import when present
 
 

@@ -38,7 +38,7 @@ def save_parquet(
     require_own(out)
     log = EventLog(listener or Silent())
     log.emit(Phase("prepare", "Opening the model"))
-    family = open_model(find_model(model.source, places.models, places.downloads), model.family)
+    family = open_model(find_model(model, places.models, places.downloads, log))
     components = Components(family, Compute(compute), log)
     try:
         with working_from(places.cache):

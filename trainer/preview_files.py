@@ -37,7 +37,7 @@ def write_preview(
     check_can_write(folder / "dataset.json", where)
     places.check()
     job = job.with_absolute_paths()
-    family = open_model(find_model(job.model.source, places.models, places.downloads), job.model.family)
+    family = open_model(find_model(job.model, places.models, places.downloads))
     found = preview_dataset(
         job.dataset, job.captions, family, places.cache, EventLog(listener or Silent()), shown,
         seed=job.schedule.seed, tiled=job.memory.vae_tiling, may_download=places.downloads is not None,

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from .adapters.weights import LoraWeights
     from .components import Components
     from .data.dataset import TrainingData
-    from .job import TrainingJob
-    from .models.base import Expert, ModelFamily
+    from .job import SamplePrompt, TrainingJob
+    from .models.base import Expert, FamilySpec, ModelFamily
     from .runfolder import RunFolder
     from .sampling import SampleRequest
 
@@ -64,6 +64,7 @@ class RunResult:
     steps: int
     losses: list[float]
     samples: list[Path]
+    lora_user: str = ""  # what applies the LoRA, where ComfyUI's core has no such model
 
     @property
     def lora(self) -> Path:
@@ -93,7 +94,8 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
 
     log.emit(events.Phase("prepare", "Opening the model"))
     job = job.with_absolute_paths()
-    family = open_model(find_model(job.model.source, places.models, places.downloads), job.model.family)
+    found = find_model(job.model, places.models, places.downloads, log)
+    family = open_model(found, keep_quantized=job.memory.keep_quantized)
     check_against_model(job, family, fresh=not (places.runs / job.output.name).exists())
     if family.spec.step_distilled:
         log.notice(
@@ -129,6 +131,7 @@ def _train(
     from .experts import trained_experts
     from .objectives.flow_matching import FlowMatching
     from .samples import Samples
+    from .sampling import seen_picture
     from .training import Training
 
     family, compute, steps = components.family, components.compute, job.schedule.steps
@@ -140,8 +143,9 @@ def _train(
     else:
         folder.write_job(job)
         requests = sample_requests(job, family, dataset)
-        for text in {text for request in requests for text in (request.prompt, request.negative)}:
-            dataset.add_text(text)
+        for request in requests:
+            dataset.add_text(request.prompt, seen_picture(request, family.spec))
+            dataset.add_text(request.negative)
         components.drop_text_encoder()
         components.park_vae()
         sampler = Sampler.scheduled(dataset, job.schedule)
@@ -157,7 +161,7 @@ def _train(
             training = Training(job, folder, components, loras, objective, samples, log)
             training.resume(newest)
             files, done = training.train(exporter), training.step
-    result = _result(folder, family, files, done)
+    result = _result(job, folder, family, files, done)
     log.emit(events.Finished(done, str(result.lora)) if done == steps else events.Stopped(done))
     return result
 
@@ -184,21 +188,25 @@ def check_against_model(job: TrainingJob, family: ModelFamily, fresh: bool) -> N
     """
     from .adapters.file import load_lora
     from .adapters.recognition import require_fit
-    from .experts import trained_experts
-    from .sampling import SampleRequest
+    from .experts import experts_until, trained_experts
+    from .sampling import SampleRequest, read_pictures
 
     problems: list[Problem] = []
     for number, prompt in enumerate(job.samples.prompts):
         try:
             frames, height, width = prompt.size.shape if prompt.size else family.spec.default_bucket
-            SampleRequest(prompt.prompt, frames, height, width, first_frame=prompt.image, last_frame=prompt.last_image).checked(family.spec)
+            request = SampleRequest(prompt.prompt, frames, height, width, first_frame=prompt.image, last_frame=prompt.last_image)
+            read_pictures(request.checked(family.spec))
         except UserError as error:
             problems += [Problem(f"samples.prompts.{number}.{p.where}", p.found, p.cure) for p in error.problems]
     try:
-        trained_experts(family.spec, job.model.expert)
-        if job.adapter.continue_from and fresh:
-            weights = load_lora(Path(job.adapter.continue_from), family)
-            require_fit(weights, family, job.adapter.continue_from)
+        experts, steps, every = trained_experts(family.spec, job.model.expert), job.schedule.steps, job.schedule.switch_every
+        if idle := experts[len(experts_until(steps, experts, every)) :]:
+            found = f"{steps} steps end before it is the turn of the expert for {idle[0].name} noise."
+            problems.append(Problem("schedule.steps", found, "Train longer, lower schedule.switch_every, or set model.expert to one."))
+        for expert in experts if job.adapter.continue_from and fresh else ():
+            file = _continued(job, expert, family)
+            require_fit(load_lora(file, family), family, str(file))
     except UserError as error:
         problems += error.problems
     if problems:
@@ -207,13 +215,11 @@ def check_against_model(job: TrainingJob, family: ModelFamily, fresh: bool) -> N
 
 def sample_requests(job: TrainingJob, family: ModelFamily, dataset: TrainingData) -> list[SampleRequest]:
     """The job's sample prompts, or two captions of the clips, at sizes the model can draw."""
-    from .job import SamplePrompt
     from .sampling import SampleRequest
 
     settings = job.samples
-    captions = list(dict.fromkeys(item.captions[0] for item in dataset.items))[:2]
     requests = []
-    for prompt in settings.prompts or [SamplePrompt(prompt=caption) for caption in captions]:
+    for prompt in settings.prompts or _prompts_of_clips(family.spec, dataset):
         size = prompt.size or dataset.sample_size
         request = SampleRequest(
             prompt.prompt,
@@ -230,6 +236,19 @@ def sample_requests(job: TrainingJob, family: ModelFamily, dataset: TrainingData
         )
         requests.append(request.checked(family.spec))
     return requests
+
+
+def _prompts_of_clips(spec: FamilySpec, dataset: TrainingData) -> list[SamplePrompt]:
+    """Captions of two clips, each with the pictures of its clip that the model cannot do without."""
+    from .job import SamplePrompt
+
+    clips: dict[str, str] = {}  # by caption the first clip's file
+    for item in dataset.items:
+        if not spec.required or item.path.is_file():
+            clips.setdefault(item.captions[0], str(item.path))
+    first, last = (name in spec.required for name in ("first_frame", "last_frame"))
+    shown = list(clips.items())[:2]
+    return [SamplePrompt(prompt=text, image=clip if first else "", last_image=clip if last else "") for text, clip in shown]
 
 
 def _readable(file: Path, family: ModelFamily) -> bool:
@@ -250,25 +269,34 @@ def _attach(job: TrainingJob, expert: Expert, weights: LoraWeights | None, compo
     family, transformer = components.family, components.transformer(expert)
     if job.memory.gradient_checkpointing:
         transformer.enable_gradient_checkpointing()
-    settings = job.adapter
+    settings, file = job.adapter, Path("adapter")
     if weights is None and settings.continue_from:
-        weights = load_lora(Path(settings.continue_from), family)
+        file = _continued(job, expert, family)
+        weights = load_lora(file, family)
         if weights.strengths != [(settings.rank, settings.effective_alpha)]:
             log.notice(f"Continuing a LoRA of {weights}: these are used.", "adapter.rank", "info")
     if weights is None:
         lora = Lora.attach(transformer, family.spec, settings, job.schedule.seed, log)
     else:
-        lora = Lora.from_weights(transformer, weights, settings.continue_from or "adapter", settings.dropout)
+        lora = Lora.from_weights(transformer, weights, str(file), settings.dropout)
     lora.train(True)
     return lora
 
 
-def _result(folder: RunFolder, family: ModelFamily, loras: dict[str, Path], steps: int) -> RunResult:
+def _continued(job: TrainingJob, expert: Expert, family: ModelFamily) -> Path:
+    """The file that an expert's LoRA continues from; raises UserError if it lacks its pair."""
+    from .experts import file_of
+
+    return file_of(expert, Path(job.adapter.continue_from), family.spec, alone=job.model.expert != "all")
+
+
+def _result(job: TrainingJob, folder: RunFolder, family: ModelFamily, loras: dict[str, Path], steps: int) -> RunResult:
     from .adapters.file import load_lora
     from .adapters.weights import check_changed
+    from .experts import experts_until, trained_experts
 
-    for lora in loras.values():
-        check_changed(load_lora(lora, family), str(lora))
+    for expert in experts_until(steps, trained_experts(family.spec, job.model.expert), job.schedule.switch_every):
+        check_changed(load_lora(loras[expert.name], family), str(loras[expert.name]))
     losses: list[float] = []
     samples: dict[object, Path] = {}
     for event in read_events(folder.events):
@@ -276,4 +304,4 @@ def _result(folder: RunFolder, family: ModelFamily, loras: dict[str, Path], step
             losses.append(float(str(event["loss"])))
         elif event["type"] == "sample":
             samples[event["slot"]] = folder.path / str(event["file"])
-    return RunResult(folder.id, folder.path, Path(family.files.name), loras, steps, losses, list(samples.values()))
+    return RunResult(folder.id, folder.path, Path(family.files.name), loras, steps, losses, list(samples.values()), family.spec.lora_user)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from . import events
 from .data.content import key_of
-from .sampling import Countdown, SampleRequest, draw
+from .sampling import Countdown, SampleRequest, draw, seen_picture
 from .video import write_mp4
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class Samples:
 
     def __init__(self, run: RunFolder, requests: list[SampleRequest], dataset: TrainingData, components: Components, log: EventLog) -> None:
         self.run, self.requests, self.dataset, self.components, self.log = run, requests, dataset, components, log
+        self._pictures = [seen_picture(request, components.family.spec) for request in requests]
 
     def file(self, step: int, slot: int) -> Path:
         """Where the sample of a prompt at a step lies."""
@@ -35,10 +36,11 @@ class Samples:
         if not missing:
             return
         self.log.emit(events.Phase("sample", f"step {step}"))
-        countdown = Countdown(self.log, [self.requests[slot] for slot in missing])
+        countdown = Countdown(self.log, self.components.family.spec, [self.requests[slot] for slot in missing])
         for slot in missing:
-            request, file = self.requests[slot], self.file(step, slot)
-            text, negative = self.dataset.text(request.prompt), self.dataset.text(request.negative)
+            request, picture, file = self.requests[slot], self._pictures[slot], self.file(step, slot)
+            text = self.dataset.text(request.prompt, picture.digest if picture else "")
+            negative = self.dataset.text(request.negative)
             write_mp4(draw(self.components, request, text, negative, countdown), file, self.components.family.spec.fps)
             self.log.emit(events.Sample(step, slot, request.prompt, file.relative_to(self.run.path).as_posix()))
         countdown.finish()

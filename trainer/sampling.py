@@ -21,9 +21,11 @@ from .models.base import ModelInputs
 from .objectives.noise_levels import sampling_sigmas
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor, nn
 
-    from .job import ComputeSettings
+    from .data.pictures import Picture
+    from .job import ComputeSettings, ModelSettings
     from .models.base import FamilySpec, ModelFamily
 
 
@@ -40,7 +42,7 @@ class SampleRequest:
     guidance: float = 0.0
     shift: float = 0.0
     seed: int = 0
-    first_frame: str = ""  # picture files to start from and to end at
+    first_frame: str = ""  # picture files to start from and to end at, or clips, whose first and last frame is taken
     last_frame: str = ""
 
     @property
@@ -150,24 +152,38 @@ def serving(components: Components) -> Callable[[float], nn.Module]:
     return lambda sigma: cast("nn.Module", components.transformer(expert_for(sigma, components.family.spec.experts)))
 
 
+def read_pictures(request: SampleRequest) -> dict[str, np.ndarray]:
+    """The request's pictures by condition, each cut to the video's size, [H, W, 3] uint8; raises UserError for one that cannot be read."""
+    from .data.pictures import first_picture
+
+    size = request.height, request.width
+    return {name: first_picture(Path(file), *size, name, last=name == "last_frame") for name, file in request.pictures.items()}
+
+
 def _given(components: Components, request: SampleRequest) -> dict[str, Tensor]:
     """What the model is given of the request's pictures, each cut to the video's size, as a batch of one on the device."""
     import torch
 
-    from .data.pictures import first_picture
-
     family, device = components.family, components.compute.device
-    if not family.spec.conditions:
+    pictures = {name: torch.from_numpy(frame).to(device) for name, frame in read_pictures(request).items()}
+    if not pictures:
         return {}
-    height, width = request.height, request.width
-    frames = {name: first_picture(Path(file), height, width, name) for name, file in request.pictures.items()}
-    pictures = {name: torch.from_numpy(frame).to(device) for name, frame in frames.items()}
     seer = components.image_encoder() if family.spec.image_encoder else None
     with torch.no_grad():
-        encoded = family.encode_conditions(components.vae(), seer, pictures, (request.frames, height, width))
+        encoded = family.encode_conditions(components.vae(), seer, pictures, (request.frames, request.height, request.width))
     components.park_vae()
     components.park_image_encoder()
     return {name: tensor[None].to(device) for name, tensor in encoded.items()}
+
+
+def seen_picture(request: SampleRequest, spec: FamilySpec) -> Picture | None:
+    """The first frame that a request's prompt is encoded with, for models whose texts see it; raises UserError if it cannot be read."""
+    from .data.pictures import Picture, first_picture, pixel_digest
+
+    if not spec.text_sees_image:
+        return None
+    frame = first_picture(Path(request.first_frame), request.height, request.width, "first_frame")
+    return Picture(pixel_digest(frame).hex(), lambda: frame)
 
 
 class Countdown:
@@ -176,8 +192,8 @@ class Countdown:
     `finish` is called when all are drawn.
     """
 
-    def __init__(self, log: EventLog, requests: Sequence[SampleRequest]) -> None:
-        self._total = sum(request.steps + 1 for request in requests)
+    def __init__(self, log: EventLog, spec: FamilySpec, requests: Sequence[SampleRequest]) -> None:
+        self._total = sum(request.steps * spec.sections(request.frames) + 1 for request in requests)
         self._report, self._done = log.progress(self._total, "sampling steps"), 0
 
     def __call__(self) -> None:
@@ -190,13 +206,13 @@ class Countdown:
 
 
 class VideoSampler:
-    """A model folder opened for drawing, with LoRA files by expert; one object draws many videos."""
+    """A model opened for drawing, with LoRA files by expert; one object draws many videos."""
 
     def __init__(
-        self, folder: Path, settings: ComputeSettings, lora: Mapping[str, Path] | None = None, strength: float = 1.0,
+        self, model: Path | ModelSettings, settings: ComputeSettings, lora: Mapping[str, Path] | None = None, strength: float = 1.0,
         listener: Listener | None = None,
     ) -> None:  # fmt: skip
-        self.family = open_model(folder)
+        self.family = open_model(model)
         self.log = EventLog(listener or Silent())
         self.components = Components(self.family, Compute(settings), self.log)
         self._strength = strength
@@ -204,13 +220,16 @@ class VideoSampler:
         for weights, where in self._weights.values():
             require_fit(weights, self.family, where)
         self.loras: list[Lora] = []
-        self._texts: dict[str, dict[str, Tensor]] = {}
+        self._texts: dict[tuple[str, Picture | None], dict[str, Tensor]] = {}
 
-    def text(self, prompt: str) -> dict[str, Tensor]:
-        """The prompt's embeddings, kept for further requests."""
-        if prompt not in self._texts:
-            self._texts[prompt] = self.family.encode_text(self.components.text_encoder(), prompt)
-        return self._texts[prompt]
+    def text(self, prompt: str, picture: Picture | None = None) -> dict[str, Tensor]:
+        """The prompt's embeddings with the picture it is encoded with, kept for further requests."""
+        import torch
+
+        if (prompt, picture) not in self._texts:
+            image = torch.from_numpy(picture.pixels()) if picture else None
+            self._texts[prompt, picture] = self.family.encode_text(self.components.text_encoder(), prompt, image)
+        return self._texts[prompt, picture]
 
     def attach(self) -> None:
         """Puts the LoRA on the transformer, once: after the texts are encoded, as both models may not fit together."""
@@ -225,10 +244,10 @@ class VideoSampler:
     def __call__(self, request: SampleRequest) -> Tensor:
         """Draws a request: [F, H, W, 3] uint8; raises UserError for a size the model cannot draw, Interrupted on cancel."""
         request = request.checked(self.family.spec)
-        text, negative = self.text(request.prompt), self.text(request.negative)
+        text, negative = self.text(request.prompt, seen_picture(request, self.family.spec)), self.text(request.negative)
         self.components.park_text_encoder()
         self.attach()
-        countdown = Countdown(self.log, [request])
+        countdown = Countdown(self.log, self.family.spec, [request])
         try:
             video = draw(self.components, request, text, negative, countdown)
         finally:
@@ -237,7 +256,7 @@ class VideoSampler:
         return video
 
 
-def encode_prompt(folder: Path, text: str, settings: ComputeSettings) -> Tensor:
+def encode_prompt(model: Path | ModelSettings, text: str, settings: ComputeSettings) -> Tensor:
     """[1, L, D] float32 embeddings padded to the model's text length, as core samplers take them."""
-    sampler = VideoSampler(folder, settings)
+    sampler = VideoSampler(model, settings)
     return next(iter(sampler.family.text_inputs([sampler.text(text)]).values()))

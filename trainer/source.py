@@ -4,20 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .data.sources.paths import folder_path
 from .errors import fail
 from .files import kind_of
 from .hub import HUB_ID, snapshot
 
+if TYPE_CHECKING:
+    from .events import EventLog
+    from .job import ModelSettings
+
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]  # weights only as safetensors; no code
 
 
-def find_model(source: str, model_folders: Sequence[Path], downloads: Path | None) -> Path:
-    """The diffusers folder for `source`; raises UserError saying where it was looked for.
+def find_model(model: ModelSettings, model_folders: Sequence[Path], downloads: Path | None, log: EventLog | None = None) -> ModelSettings:
+    """The settings with the place of its folder, or of its files; raises UserError saying where it was looked for.
 
-    A hub id is taken from the local copies first, and downloaded into `downloads` only if that is given.
+    A hub id is taken from the local copies first, and downloaded into `downloads` only if that is given; `log` hears how
+    far that is.
     """
+    if not model.files:
+        return model.model_copy(update={"source": str(find_folder(model.source, model_folders, downloads, log))})
+    if model.source.strip():
+        found = f"'{model.source}' is given beside single files ({Path(model.files[0]).name}, …)."
+        raise fail("model.source", found, "Give a folder or hub id, or files, not both.")
+    if not model.transformer.strip():
+        raise fail("model.transformer", "is empty, and other single files are given.", "Choose the diffusion model's file.")
+    return model.with_paths(lambda name: str(folder_path(name)) if name.strip() else "")
+
+
+def find_folder(source: str, model_folders: Sequence[Path], downloads: Path | None, log: EventLog | None = None) -> Path:
+    """The diffusers folder for `source`."""
     name = str(folder_path(source))
     if not source.strip():
         raise fail("model.source", "is empty.", "Give a diffusers model folder or a hub id (owner/name).")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from . import events
 from .experts import expert_at, trained_experts
-from .optim import make_optimizer
+from .optim import follow_parameters, make_optimizer
 from .runfolder import RunFolder
 from .step import StepResult, TrainState, train_step
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .components import Components
     from .events import EventLog
     from .job import TrainingJob
+    from .models.base import Expert
     from .objectives.base import Objective
     from .samples import Samples
 
@@ -93,6 +94,7 @@ class Training:
         """Trains one step and reports it."""
         start = time.perf_counter()
         self.state.transformer = self._transformer(self.step + 1)
+        follow_parameters(self.state.optimizer)
         result = train_step(self.step + 1, self.job, self.state, self.objective, self.compute, self.log)
         self.step += 1
         self._seconds.append(time.perf_counter() - start)
@@ -104,7 +106,8 @@ class Training:
         seconds = sum(self._seconds) / len(self._seconds)
         total = self.job.schedule.steps
         left = seconds * (total - self.step)
-        return events.Step(self.step, total, result.loss, result.lr, result.grad_norm, seconds, self.compute.peak_gib(), left)
+        expert = self._expert(self.step).name
+        return events.Step(self.step, total, result.loss, result.lr, result.grad_norm, seconds, self.compute.peak_gib(), left, expert)
 
     def draw_samples(self) -> None:
         """Draws the sample prompts if they are due at this step or asked for; those already there are kept."""
@@ -118,7 +121,10 @@ class Training:
 
     def _transformer(self, step: int) -> nn.Module:
         """The transformer that a step trains, on the device."""
-        return cast("nn.Module", self.components.transformer(expert_at(step, self._experts, self.job.schedule.switch_every)))
+        return cast("nn.Module", self.components.transformer(self._expert(step)))
+
+    def _expert(self, step: int) -> Expert:
+        return expert_at(step, self._experts, self.job.schedule.switch_every)
 
     def _set_training(self, mode: bool) -> None:
         for lora in self.loras.values():

@@ -156,6 +156,19 @@ def test_fused_and_swapped_layers_of_a_single_file(tmp_path: Path) -> None:
         assert_near(added(found.weights), added(weights), 1e-4)
 
 
+def test_scaled_fp8_files_are_worth_weight_times_scale(tmp_path: Path) -> None:
+    family = fused_family()
+    fused, plain = torch.randn(42, 8), torch.randn(8, 8)
+    scale = fused.abs().max() / 448
+    stored = (fused / scale).to(torch.float8_e4m3fn)
+    tensors = {"stack.0.first.weight": stored, "stack.0.first.scale_weight": scale, "stack.0.attn.proj.weight": plain.bfloat16()}
+    save_file({**tensors, "scaled_fp8": torch.zeros(0, dtype=torch.float8_e4m3fn)}, tmp_path / "scaled.safetensors")
+    found = FileWeights(tmp_path / "scaled.safetensors", family)
+    assert found.names == {f"blocks.0.{name}.weight" for name in ("attn.to_q", "attn.to_k", "attn.to_v", "mlp_in", "attn.to_out.0")}
+    assert torch.equal(found.tensor("blocks.0.attn.to_k.weight"), (stored.float() * scale)[8:14])
+    assert torch.equal(found.tensor("blocks.0.attn.to_out.0.weight"), plain.bfloat16().float())
+
+
 def test_models_that_are_no_pair_are_refused(model: Path, tmp_path: Path) -> None:
     family = open_model(model)
     save_file({"blocks.0.self_attn.q.weight": torch.ones(2, 2)}, tmp_path / "other.safetensors")
@@ -164,11 +177,11 @@ def test_models_that_are_no_pair_are_refused(model: Path, tmp_path: Path) -> Non
     save_file({"img_in.weight": torch.ones(2, 2)}, tmp_path / "stranger.safetensors")
     with pytest.raises(UserError, match=r"stranger.safetensors: is no wan model.*img_in.weight"):
         FileWeights(tmp_path / "stranger.safetensors", family)
-    save_file({"blocks.0.self_attn.q.weight": torch.ones(2, 2), "scaled_fp8": torch.ones(2)}, tmp_path / "scaled.safetensors")
-    with pytest.raises(UserError, match="is quantised"):
+    save_file({"blocks.0.self_attn.q.weight": torch.ones(2, 2, dtype=torch.int8)}, tmp_path / "scaled.safetensors")
+    with pytest.raises(UserError, match="is quantised in a way"):
         FileWeights(tmp_path / "scaled.safetensors", family)
-    for name, found in {"absent": "does not exist", "broken": "is not a readable"}.items():
-        (tmp_path / "broken.safetensors").write_bytes(b"{")
+    (tmp_path / "broken.safetensors").write_bytes(b"{")
+    for name, found in {"absent": "does not exist", "broken": "cut off"}.items():
         with pytest.raises(UserError, match=found):
             FileWeights(tmp_path / f"{name}.safetensors", family)
 

@@ -15,7 +15,7 @@ from trainer.adapters.converting import convert
 from trainer.adapters.file import load_lora, save_lora
 from trainer.adapters.names import LABELS
 from trainer.adapters.reading import open_lora
-from trainer.adapters.recognition import candidates, recognised, require_fit
+from trainer.adapters.recognition import candidates, family_of, require_fit
 from trainer.adapters.weights import LoraPair, LoraWeights
 from trainer.errors import UserError
 from trainer.models import FAMILIES, known_family
@@ -47,17 +47,17 @@ def _placed(family: Any, module: str) -> bool:
 def test_each_family_is_told_from_names_and_sizes(known: dict[str, Any], tmp_path: Path, name: str, convention: Any) -> None:
     save_lora(small_lora(known[name]), known[name], tmp_path / "lora.safetensors", {}, convention)
     raw = open_lora(tmp_path / "lora.safetensors")
-    found = [candidate.family.spec.family for candidate in candidates(raw.shapes) if candidate.fits]
+    found = [candidate.family.spec.family for candidate in candidates(raw.sizes) if candidate.fits]
     assert name in found
     if len(found) == 1:
-        assert recognised(raw).spec.family == name
+        assert family_of(raw).spec.family == name
 
 
 def test_a_lora_of_another_family_is_refused_by_both_names(known: dict[str, Any], tmp_path: Path) -> None:
     for name, family in known.items():
         save_lora(small_lora(family), family, tmp_path / f"{name}.safetensors", {}, "comfyui")
         for other, target in known.items():
-            theirs = [found.family.spec.family for found in candidates(open_lora(tmp_path / f"{name}.safetensors").shapes)]
+            theirs = [found.family.spec.family for found in candidates(open_lora(tmp_path / f"{name}.safetensors").sizes)]
             if other in theirs:
                 continue
             with pytest.raises(UserError) as caught:
@@ -71,9 +71,9 @@ def test_layers_of_like_names_are_told_by_their_sizes(known: dict[str, Any], tmp
     theirs, ours = known["cogvideox"], known["ltx_video"]
     weights = random_lora(theirs, [f"transformer_blocks.0.attn1.{name}" for name in ("to_q", "to_k", "to_v", "to_out.0")])
     save_lora(weights, theirs, tmp_path / "lora.safetensors", {}, "diffusers")
-    assert recognised(open_lora(tmp_path / "lora.safetensors")).spec.family == "cogvideox"
+    assert family_of(open_lora(tmp_path / "lora.safetensors")).spec.family == "cogvideox"
     found = load_lora(tmp_path / "lora.safetensors", ours)
-    with pytest.raises(UserError, match=r"lora.safetensors: .* is for a layer of .* this model's is .* It fits cogvideox\."):
+    with pytest.raises(UserError, match=r"lora.safetensors: .* is for a layer of .* this model's is .* It fits cogvideox 2b-t2v\."):
         require_fit(found, ours, str(tmp_path / "lora.safetensors"))
     with pytest.raises(UserError, match="has 4 layers this model lacks") as caught:
         require_fit(found, known["wan"], "lora")
@@ -81,14 +81,14 @@ def test_layers_of_like_names_are_told_by_their_sizes(known: dict[str, Any], tmp
     other = {name: LoraPair(torch.ones(1, 7), torch.ones(7, 1), 1.0) for name in weights.pairs}
     save_lora(LoraWeights(other), theirs, tmp_path / "other.safetensors", {}, "diffusers")
     with pytest.raises(UserError, match="ltx_video and cogvideox have alike"):
-        recognised(open_lora(tmp_path / "other.safetensors"))
+        family_of(open_lora(tmp_path / "other.safetensors"))
 
 
 def test_another_size_is_no_other_family(known: dict[str, Any], tmp_path: Path) -> None:
     wan = known["wan"]
     pairs = {"blocks.0.attn1.to_q": LoraPair(torch.randn(2, 1536), torch.randn(1536, 2), 2.0)}
     save_lora(LoraWeights(pairs), wan, tmp_path / "lora.safetensors", {}, "musubi")
-    assert recognised(open_lora(tmp_path / "lora.safetensors")).spec.family == "wan"
+    assert family_of(open_lora(tmp_path / "lora.safetensors")).spec.family == "wan"
     assert convert(tmp_path / "lora.safetensors", "comfyui", tmp_path / "made.safetensors").family == "wan"
 
 

@@ -104,6 +104,9 @@ class FakeFamily:
         pooled = torch.nn.functional.avg_pool2d(frames[::4].permute(0, 3, 1, 2).float(), 8)
         return {"latents": pooled.permute(1, 0, 2, 3).contiguous()}
 
+    def section(self, encoding: dict[str, torch.Tensor], number: int) -> dict[str, torch.Tensor]:
+        return encoding
+
     def encode_text(self, encoder: object, text: str) -> dict[str, torch.Tensor]:
         self.texts.append(text)
         return {"embeds": torch.tensor(list(text.encode()) or [0]).float()}

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.data.synthetic import FakeEncoders, FakeFamily, watched
+from tests.data.synthetic import SPEC, FakeEncoders, FakeFamily, watched
 from tests.data.test_archives import write_tar
 from tests.data.test_folder import touch
 from tests.data.test_prepare import Setup
@@ -172,7 +172,7 @@ def test_every_variant_is_encoded_ahead_and_a_new_seed_encodes_new_ones_only(tmp
 def drawn(captions: tuple[str, ...], dropout: float, visits: int) -> list[str]:
     """The caption of each visit of one clip."""
     job = TrainingJob.parse({"captions": {"dropout": dropout}, "schedule": {"seed": 3}})
-    family = SimpleNamespace(spec=SimpleNamespace(train_shift=1.0))
+    family = SimpleNamespace(spec=SPEC)
     objective = FlowMatching(job, family, None, None, None)  # type: ignore[arg-type]
     item = SimpleNamespace(captions=captions, size=Bucket())
     return [objective._caption(Example(item, 0, 1.0, 5, epoch)) for epoch in range(visits)]  # type: ignore[arg-type]

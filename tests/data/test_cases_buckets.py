@@ -114,7 +114,10 @@ class Random:
         size = item.size
         return {"latents": draws.normal((16, (size.frames - 1) // 4 + 1, size.height // 8, size.width // 8), "latents", item.key)}
 
-    def text(self, caption: str) -> dict[str, torch.Tensor]:
+    def picture(self, item: Item, window: int = 0) -> str:
+        return ""
+
+    def text(self, caption: str, picture: str = "") -> dict[str, torch.Tensor]:
         return {"text": draws.normal((1 + len(caption), 16), "text", caption)}
 
 

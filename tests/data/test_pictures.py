@@ -10,9 +10,12 @@ import pytest
 from PIL import Image, ImageCms
 
 from tests.data.footage import decoded, scene
+from tests.data.synthetic import write_clip
+from trainer.data.pictures import first_picture
 from trainer.data.probe import probe
 from trainer.data.retime import retime
 from trainer.data.sources.record import UnusableClip
+from trainer.errors import UserError
 
 
 @pytest.mark.parametrize(("name", "tolerance"), [("a.png", 0), ("a.bmp", 0), ("a.TIFF", 0), ("a.jpg", 4), ("a.webp", 6)])
@@ -24,6 +27,21 @@ def test_a_picture_is_a_clip_of_one_frame_at_any_rate(tmp_path: Path, name: str,
         assert retime(clip.times, clip.end, Fraction(fps)) == [0]
     assert np.abs(decoded(tmp_path / name)[0] - scene(0)).mean() <= tolerance
     assert decoded(tmp_path / name, [0], (32, 64)).shape == (1, 32, 64, 3)
+
+
+def test_a_video_gives_its_first_and_last_frame(tmp_path: Path) -> None:
+    frames = [scene(9 * number, 96, 128) for number in range(6)]
+    write_clip(tmp_path / "clip.mp4", frames, rate=16)
+    Image.fromarray(frames[2]).save(tmp_path / "still.png")
+    for last, index in ((False, 0), (True, 5)):
+        shown = first_picture(tmp_path / "clip.mp4", 96, 128, "image", last)
+        distances = [np.abs(shown.astype(int) - frame).mean() for frame in frames]
+        assert distances.index(min(distances)) == index and shown.shape == (96, 128, 3)
+        assert (first_picture(tmp_path / "still.png", 96, 128, "image", last) == frames[2]).all()
+    (tmp_path / "text.png").write_text("no picture", encoding="utf-8")
+    for name in ("text.png", "nowhere.png"):
+        with pytest.raises(UserError, match=f"image: '.*{name}' cannot be read"):
+            first_picture(tmp_path / name, 96, 128, "image")
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.host.comfy_server import Client, ComfyServer
 from tests.tiny.wan import write_tiny_wan
-from trainer.models.wan.comfy_files import write_comfy_files
+from trainer.models import open_model
 
 CLIPS, FRAMES, SIZE = 3, 9, 32
 # A pack that answers with the names of the modules loaded in the server, so that tests can see what we imported.
@@ -69,7 +69,7 @@ def server(comfyui: Path, root: Path, tmp_path_factory: pytest.TempPathFactory) 
     (folder / "custom_nodes" / "test_probe.py").write_text(PROBE, encoding="utf-8")
     (folder / "custom_nodes" / "test_captioners.py").write_text(CAPTIONERS, encoding="utf-8")
     tiny = write_tiny_wan(folder / "models/diffusers/tiny")
-    write_comfy_files(tiny, folder / "models/diffusion_models/tiny.safetensors", folder / "models/vae/tiny.safetensors")
+    open_model(tiny).write_comfy_files(folder / "models/diffusion_models/tiny.safetensors", folder / "models/vae/tiny.safetensors")
     write_clips(folder / "input/clips")
     running = ComfyServer(comfyui, root, folder)
     try:

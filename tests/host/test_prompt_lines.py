@@ -14,14 +14,8 @@ def lines(pack: ModuleType) -> ModuleType:
 
 
 def test_all_parts(lines: ModuleType) -> None:
-    (prompt,) = lines.parse_prompts(" a fox | blurry | 49x480x832 | 7 ", image="first.png")
-    assert (prompt.prompt, prompt.negative, str(prompt.size), prompt.seed, prompt.image) == (
-        "a fox",
-        "blurry",
-        "49x480x832",
-        7,
-        "first.png",
-    )
+    (prompt,) = lines.parse_prompts(" a fox | blurry | 49x480x832 | 7 ")
+    assert (prompt.prompt, prompt.negative, str(prompt.size), prompt.seed) == ("a fox", "blurry", "49x480x832", 7)
 
 
 def test_parts_may_be_left_out(lines: ModuleType) -> None:

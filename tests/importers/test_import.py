@@ -16,6 +16,7 @@ import pytest
 
 from tests.importers.examples import RUNS
 from trainer.importers import Imported, Line, import_config, table
+from trainer.importers.families import find_family
 from trainer.job import CaptionEdit, TrainingJob
 from trainer.models import FAMILIES
 from trainer.source_settings import CaptionJson, HubDataset, MetadataTable, ParquetFolder, VideoFolder, VideoList
@@ -126,6 +127,29 @@ def test_without_windows_frames_are_rounded_too(tmp_path: Path) -> None:
         (frames, height, width) for frames in (1, 120) for height, width in ((512, 512), (384, 688))
     ]
     assert result.job["model"] == {"family": "wan"} and "windows" not in result.job["dataset"]
+
+
+def test_diffusion_pipes_noise_levels_choose_an_expert(tmp_path: Path) -> None:
+    """It trains Wan 2.2's experts one at a time, by the noise levels of each."""
+    for number, (levels, model, kind) in enumerate((
+        ("min_t = 0\nmax_t = 0.875", {"family": "wan", "expert": "low"}, "mapped"),
+        ("min_t = 0.9\nmax_t = 1", {"family": "wan", "expert": "high"}, "mapped"),
+        ("min_t = 0.3\nmax_t = 1", {"family": "wan"}, "unsupported"),
+    )):  # fmt: skip
+        file = tmp_path / f"{number}.toml"
+        file.write_text(f"[model]\ntype = 'wan'\nfirst_frame_conditioning_p = 0.25\n{levels}\n", encoding="utf-8")
+        result = import_config([file])
+        assert result.job["model"] == model and TrainingJob.parse(result.job).objective.first_frame_probability == 0.25
+        assert kinds(result, "model.max_t" if number == 0 else "model.min_t") == {kind}
+
+
+@pytest.mark.parametrize(
+    ("name", "trained"),
+    [("WAN_2_2", True), ("wan-i2v", True), ("Wan2.2-TI2V-5B", True), ("Wan2.2-Fun-A14B-Control", False), ("Wan2.1-VACE-14B", False)],
+)
+def test_families_that_can_be_trained(name: str, trained: bool) -> None:
+    family = find_family(name)
+    assert family is not None and bool(family.trained) is trained
 
 
 def test_musubi_datasets_share_the_buckets(imported: Import, tmp_path: Path) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.adapters.loras import added, fused_family, random_lora
-from tests.conftest import find_comfyui
+from tests.models.core import core
 from tests.tiny import ALL, Tiny
 from trainer.adapters.file import save_lora
 from trainer.models import open_model
@@ -22,23 +19,13 @@ from trainer.models.key_tensors import to_comfy
 
 
 @pytest.fixture(scope="module")
-def comfy() -> Iterator[ModuleType]:
-    path = find_comfyui()
-    if path is None:
-        pytest.skip("no ComfyUI found: set COMFYUI_PATH")
-    sys.path.insert(0, str(path))
-    try:
-        from comfy.cli_args import args  # pyright: ignore[reportMissingImports]
-
-        args.cpu = True
-        import_module("comfy.lora")
-        yield sys.modules["comfy"]
-    finally:
-        sys.path.remove(str(path))
+def comfy() -> Iterator[Any]:
+    with core() as package:
+        yield package
 
 
 @pytest.mark.parametrize("tiny", [*ALL, "fused"], ids=str)
-def test_core_adds_what_we_mean(comfy: ModuleType, tmp_path: Path, tiny: Tiny | str) -> None:
+def test_core_adds_what_we_mean(comfy: Any, tmp_path: Path, tiny: Tiny | str) -> None:
     """In ComfyUI's names and kohya's: 0 unmatched keys, and the weights that the LoRA of its modules adds."""
     family: Any = open_model(tiny.write(tmp_path / "tiny")) if isinstance(tiny, Tiny) else fused_family()
     weights = random_lora(family)

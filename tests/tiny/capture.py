@@ -13,11 +13,16 @@ from torch import Tensor, nn
 
 @dataclass
 class Point:
-    """One step of a pipeline: model-space x [1, C, T, h, w], the noise level sigma, and the velocity noise - x0 that follows there."""
+    """One step of a pipeline: model-space x [1, C, T, h, w], the noise level sigma, and the velocity noise - x0 that follows there.
+
+    Of models of sections, `clip` is the video that it made, [C, T, h, w] as the cache holds latents, and x is section `section` of it.
+    """
 
     x: Tensor
     sigma: float
     velocity: Tensor
+    clip: Tensor | None = None
+    section: int = 0
 
 
 @dataclass

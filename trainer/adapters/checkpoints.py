@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import fail
 from ..models.key_map import single
+from ..models.key_tensors import swap_halves
+from ..models.recognition import TRANSFORMER_PREFIXES
+from ..models.stored import StoredPart
+from ..models.tensor_file import open_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,8 +20,7 @@ if TYPE_CHECKING:
     from ..models.base import ModelFamily
     from ..models.key_map import Place
 
-PREFIXES = ("model.diffusion_model.", "diffusion_model.", "model.", "transformer.", "")  # before the names in a single file
-SCALES = (".scale_weight", ".weight_scale", ".comfy_quant", "scaled_fp8")
+Found = dict[str, tuple[str, "Place", str]]  # name in diffusers -> name in the file, the place of its module there, and what follows
 
 
 class Weights(Protocol):
@@ -50,19 +53,23 @@ class FolderWeights:
 
 
 class FileWeights:
-    """A .safetensors file of a transformer in ComfyUI's names or in diffusers'; raises UserError for anything else, and if quantised."""
+    """A single file of a transformer, quantised ones too, in ComfyUI's names or in diffusers'; raises UserError for anything else."""
 
     def __init__(self, file: Path, family: ModelFamily) -> None:
         self._file, self._family = file, family
         self._last: tuple[str, dict[str, Tensor]] = ("", {})
-        keys = _keys(file)
-        if told := next((key for key in keys if key.endswith(SCALES)), ""):
-            raise fail(str(file), f"is quantised (it holds {told}).", "Choose the bf16, fp16 or fp32 file of this model.")
-        readings = [self._read_as(look, keys) for look in (family.keys.found, self._own)]
-        self._places = max(readings, key=len)  # of equals the first
-        if not self._places:
-            found = f"is no {family.spec.family} model: none of its {len(keys)} tensors is known{f', such as {keys[0]}' if keys else ''}."
-            raise fail(str(file), found, "Choose a model of this family in ComfyUI's or diffusers' names.")
+        opened = open_tensors(file)
+        looks = (family.keys.found, self._own)
+        found = {
+            (prefix, look): _found(opened.tensors, prefix, look) for look in looks for prefix in (*TRANSFORMER_PREFIXES, "transformer.")
+        }
+        prefix, look = max(found, key=lambda key: len(found[key]))  # of equals the first
+        if not found[prefix, look]:
+            first = next(iter(opened.tensors), "nothing")
+            text = f"is no {family.spec.family} model: none of its {len(opened.tensors)} tensors is known, such as {first}."
+            raise fail(str(file), text, "Choose a model of this family in ComfyUI's or diffusers' names.")
+        self._part = StoredPart(opened, prefix)
+        self._places = _found(self._part.names, "", look)
 
     @property
     def names(self) -> set[str]:
@@ -71,55 +78,38 @@ class FileWeights:
 
     def tensor(self, name: str) -> Tensor:
         """A tensor, or its part of a fused one; raises UserError if the parts are not of the family's size."""
-        from safetensors import safe_open
+        import torch
 
         key, place, parameter = self._places[name]
         if self._last[0] != key:
-            with safe_open(self._file, "pt") as file:
-                self._last = (key, self._parted(key, place, parameter, file.get_tensor(key)))
+            self._last = (key, self._parted(key, place, parameter, self._part.read(key, torch.float32)))
         return self._last[1][name]
 
     def _own(self, module: str) -> Place:
         self._family.keys.place(module)
         return single(module)
 
-    def _read_as(self, look: Callable[[str], Place], keys: Sequence[str]) -> dict[str, tuple[str, Place, str]]:
-        """Names in diffusers -> key, place and parameter, as far as `look` knows a key's module."""
-        found = {}
-        for key in keys:
-            prefix = next(prefix for prefix in PREFIXES if key.startswith(prefix))
-            module, dot, parameter = key.removeprefix(prefix).rpartition(".")
-            for name, rest in ((f"{module}{dot}{parameter}", ""), (module, dot + parameter)):
-                try:
-                    place = look(name)
-                except KeyError:
-                    continue
-                found |= {ours + rest: (key, place, rest) for ours in place.modules}
-                break
-        return found
-
     def _parted(self, key: str, place: Place, parameter: str, tensor: Tensor) -> dict[str, Tensor]:
-        from ..models.key_tensors import swap_halves
-
         tensor = swap_halves(tensor) if place.swapped else tensor
         if len(place.modules) == 1:
             return {place.modules[0] + parameter: tensor}
-        shapes = [self._family.layer_shapes.get(module, (0, 0)) for module in place.modules]
-        rows = [shape[0] for shape in shapes]
+        rows = [self._family.layer_shapes.get(module, (0, 0))[0] for module in place.modules]
         if sum(rows) != tensor.shape[0]:
             found = f"has {key} of {tensor.shape[0]} rows, and {self._family.spec.family} has {sum(rows)} there."
             raise fail(str(self._file), found, "Give the model's diffusers folder.")
         return dict(zip((module + parameter for module in place.modules), tensor.split(rows), strict=True))
 
 
-def _keys(file: Path) -> list[str]:
-    """The names of a safetensors file's tensors; raises UserError if it cannot be read."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(file, "pt") as opened:
-            return list(opened.keys())
-    except FileNotFoundError:
-        raise fail(str(file), "does not exist.", "Give a diffusers model folder or a .safetensors file.") from None
-    except (SafetensorError, OSError, ValueError) as error:
-        raise fail(str(file), f"is not a readable .safetensors file: {error}.", "Download it again.") from None
+def _found(names: Iterable[str], prefix: str, look: Callable[[str], Place]) -> Found:
+    """The names that begin with `prefix` and whose module, or which themselves, `look` knows."""
+    found: Found = {}
+    for name in (full.removeprefix(prefix) for full in names if full.startswith(prefix)):
+        module, dot, parameter = name.rpartition(".")
+        for known, rest in ((name, ""), (module, dot + parameter)):
+            try:
+                place = look(known)
+            except KeyError:
+                continue
+            found |= {ours + rest: (name, place, rest) for ours in place.modules}
+            break
+    return found

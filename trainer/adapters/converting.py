@@ -14,7 +14,7 @@ from .file import HASHES, packed, write_checked
 from .names import LABELS, Convention
 from .peft_config import METADATA
 from .reading import open_lora, read_lora
-from .recognition import recognised
+from .recognition import family_of
 from .weights import LoraWeights, check_finite
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ class Written:
         return f"{self.source} -> {LABELS[self.convention]}: {what}\n{self.file}"
 
 
-def convert(file: Path, convention: Convention, output: Path, family: ModelFamily | None = None) -> Written:
-    """Writes a LoRA file in another convention; without `family`, that is told from its layers.
+def convert(file: Path, convention: Convention, output: Path, model: ModelFamily | str = "") -> Written:
+    """Writes a LoRA file in another convention; without `model`, a model or a family's name, that is told from its layers.
 
     Raises UserError for files that are no plain LoRA or another family's, and if `output` exists and is another LoRA.
     """
     raw = open_lora(file)
-    family = family or recognised(raw)
+    family = family_of(raw, model)
     found = read_lora(raw, family)
     write(found.weights, family, output, found.metadata, convention, found.dtype)
     return Written(output, family.spec.family, found.weights, f"{file.name}, {LABELS[found.convention]}", convention)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
+from ..job import MODEL_FILES
 from ..runfolder import step_name
 from .conventions import IMPLEMENTATIONS
 from .file import save_lora
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 
 PATHS = (  # settings that hold paths
-    "source", "folder", "file", "path", "videos", "captions", "caption_file", "encoder", "continue_from", "image",
+    "source", "folder", "file", "path", "videos", "captions", "caption_file", "encoder", "continue_from", "image", "last_image",
+    "tokenizers", "text_encoders", *MODEL_FILES,
 )  # fmt: skip
 
 
@@ -67,7 +69,7 @@ class Exporter:
             "ss_network_dim": str(max(rank for rank, _ in weights.strengths)),
             "ss_network_alpha": str(max(alpha for _, alpha in weights.strengths)),
             "ss_base_model_version": "-".join(filter(None, (spec.family, spec.variant, expert))),
-            "ss_sd_model_name": Path(job.model.source).name,
+            "ss_sd_model_name": Path(self.family.files.name).name,
             "ss_steps": str(step),
             "ss_learning_rate": str(job.optimizer.learning_rate),
             "ss_seed": str(job.schedule.seed),
@@ -86,8 +88,12 @@ def _triggers(job: TrainingJob) -> list[str]:
 def _without_paths(value: Any) -> Any:
     """Settings with every path cut to its last name: LoRA files are published."""
     if isinstance(value, dict):
-        return {
-            name: Path(part.replace("\\", "/")).name if name in PATHS and isinstance(part, str) else _without_paths(part)
-            for name, part in value.items()
-        }
+        return {name: _names(part) if name in PATHS else _without_paths(part) for name, part in value.items()}
     return [_without_paths(part) for part in value] if isinstance(value, list) else value
+
+
+def _names(value: Any) -> Any:
+    """The last names of a path, or of a list of paths."""
+    if isinstance(value, list):
+        return [_names(part) for part in value]
+    return Path(value.replace("\\", "/")).name if isinstance(value, str) else _without_paths(value)

@@ -34,6 +34,8 @@ class Lora:
         import torch
         from peft import inject_adapter_in_model
 
+        from ..memory.frozen import weight_dtype
+
         with draws.module_randomness(torch.device("cpu"), seed, "adapter"), without_broken() as reasons:
             inject_adapter_in_model(config, transformer, NAME)
         for reason in reasons:
@@ -44,7 +46,7 @@ class Lora:
             layer.lora_A[NAME].to(torch.float32)
             layer.lora_B[NAME].to(torch.float32)
             # PEFT would copy half-precision inputs to the LoRA's float32; autocast brings the small LoRA to them instead.
-            layer.cast_input_dtype_enabled = layer.get_base_layer().weight.dtype == torch.float32
+            layer.cast_input_dtype_enabled = weight_dtype(layer.get_base_layer()) == torch.float32
         self.strength = 1.0
 
     @classmethod

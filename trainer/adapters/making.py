@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import fail
-from ..models import open_model
+from ..models import known_family, open_model
 from .checkpoints import FileWeights, FolderWeights, Weights
 from .combining import Loss, Size, merged, resized
 from .converting import Written, require_new, write
 from .extraction import Extracted, extract
 from .names import Convention
 from .reading import LoraFile, open_lora, read_lora
-from .recognition import recognised
+from .recognition import family_of
 
 if TYPE_CHECKING:
     import torch
@@ -26,13 +26,13 @@ TRIGGER, TITLE, MERGED = "modelspec.trigger_phrase", "modelspec.title", "modelsp
 
 
 def merge_files(
-    files: Sequence[Path], factors: Sequence[float], output: Path, family: ModelFamily | None = None, size: Size | None = None,
+    files: Sequence[Path], factors: Sequence[float], output: Path, model: ModelFamily | str = "", size: Size | None = None,
     convention: Convention = "comfyui",
 ) -> tuple[Written, Loss | None]:  # fmt: skip
     """Writes the sum of LoRA files by weight, exact, or of a smaller `size` with what that lost."""
     require_new(output)
     raws = [open_lora(file) for file in files]
-    family = family or recognised(raws[0])
+    family = family_of(raws[0], model)
     found = [read_lora(raw, family) for raw in raws]
     weights = merged([(lora.weights, factor) for lora, factor in zip(found, factors, strict=True)])
     weights, loss = resized(weights, size) if size else (weights, None)
@@ -42,12 +42,12 @@ def merge_files(
 
 
 def resize_file(
-    file: Path, output: Path, size: Size, family: ModelFamily | None = None, convention: Convention = "comfyui"
+    file: Path, output: Path, size: Size, model: ModelFamily | str = "", convention: Convention = "comfyui"
 ) -> tuple[Written, Loss]:
     """Writes the nearest LoRA of a smaller size."""
     require_new(output)
     raw = open_lora(file)
-    family = family or recognised(raw)
+    family = family_of(raw, model)
     found = read_lora(raw, family)
     weights, loss = resized(found.weights, size)
     write(weights, family, output, found.metadata, convention)
@@ -55,28 +55,31 @@ def resize_file(
 
 
 def extract_files(
-    base: Path, tuned: Path, output: Path, size: Size, device: torch.device, log: EventLog, family: ModelFamily | None = None,
+    base: Path, tuned: Path, output: Path, size: Size, device: torch.device, log: EventLog, model: ModelFamily | str = "",
     convention: Convention = "comfyui",
 ) -> list[tuple[Written, Extracted]]:  # fmt: skip
     """Writes what two model folders or transformer files differ in as a LoRA, one for each of the model's experts.
 
-    `family` is needed where neither is a folder. Raises UserError if they are not of one family.
+    `model`, a model or a family's name, is needed where neither is a folder. Raises UserError if they are not of one family.
     """
     opened = [open_model(path) if path.is_dir() else None for path in (base, tuned)]
-    known = [model for model in (*opened, family) if model is not None]
+    named = (known_family(model) if isinstance(model, str) else model) if model else None
+    known = [each for each in (*opened, named) if each is not None]
     if not known:
         raise fail(str(base), "and the other are single files.", "Name their family, or give the folder of one of them.")
-    if len(families := {model.spec.family for model in known}) > 1:
+    if len(families := {each.spec.family for each in known}) > 1:
         found = f"and the other are of different families ({' and '.join(sorted(families))})."
         raise fail(str(tuned), found, "Choose two models of one family.")
     owner, made, parted = known[0], [], all(opened) and len(known[0].spec.experts) > 1
+    if any(opened) and not all(opened) and len(owner.spec.experts) > 1:
+        raise fail(owner.files.name, "has two transformers, and the other is one file.", "Give two folders, or two files of one kind.")
     experts = owner.spec.experts if parted else owner.spec.experts[:1]
     targets = {expert.part: output.with_stem(f"{output.stem}-{expert.name}") if parted else output for expert in experts}
     for target in targets.values():
         require_new(target)
     for part, target in targets.items():
         sides: list[Weights] = [
-            FolderWeights(model, part) if model else FileWeights(path, owner) for model, path in zip(opened, (base, tuned), strict=True)
+            FolderWeights(each, part) if each else FileWeights(path, owner) for each, path in zip(opened, (base, tuned), strict=True)
         ]
         found = extract(sides[0], sides[1], owner.keys, size, device, f"{base} and {tuned}", log)
         metadata = {TITLE: target.stem, "ss_output_name": target.stem, "ss_sd_model_name": base.name}

@@ -35,7 +35,7 @@ class RawLora:
     metadata: dict[str, str]
 
     @property
-    def shapes(self) -> dict[str, tuple[int, int]]:
+    def sizes(self) -> dict[str, tuple[int, int]]:
         """[out, in] of the layers."""
         return {name: (found["up"].shape[0], found["down"].shape[1]) for name, found in self.layers.items()}
 

@@ -3,42 +3,52 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import UserError, fail
-from ..models import FAMILIES, known_family
+from ..models import FAMILIES, known_family, known_models
 from .names import find_layer
 from .weights import LoraWeights, require_modules
 
 if TYPE_CHECKING:
     from ..models.base import ModelFamily
+    from ..models.key_map import KeyMap, Place
     from .reading import RawLora
+
+Sizes = Mapping[str, tuple[int, int]]  # [out, in] of layers, by their names in the file
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A family that has layers of all the LoRA's names, and whether they have its sizes in the family's main release."""
+    """A family that has layers of all the LoRA's names: a release that has them in its sizes, or the main one."""
 
     family: ModelFamily
     fits: bool
 
 
-def candidates(shapes: Mapping[str, tuple[int, int]]) -> list[Candidate]:
-    """The families that have all these layers, those of the same sizes first; `shapes` are [out, in] by the names in the file."""
-    found = [Candidate(family, fits) for name in FAMILIES if (fits := _fits(family := known_family(name), shapes)) is not None]
-    return sorted(found, key=lambda candidate: not candidate.fits)
+def candidates(sizes: Sizes, names: Iterable[str] = FAMILIES) -> list[Candidate]:
+    """Those of the named families that have all these layers; if any have them in these sizes, only those."""
+    found = []
+    for name in names:
+        if places := _places(sizes, known_family(name).keys):
+            found.append(next(_fitting(name, places, sizes), Candidate(known_family(name), False)))
+    return [candidate for candidate in found if candidate.fits] or found
 
 
-def recognised(raw: RawLora) -> ModelFamily:
-    """The one family that a LoRA can belong to; raises UserError if there is none, or no telling which."""
-    found = candidates(raw.shapes)
-    best = [candidate for candidate in found if candidate.fits] or found
-    if len(best) == 1:
-        return best[0].family
-    if best:
-        names = " and ".join(candidate.family.spec.family for candidate in best)
+def family_of(raw: RawLora, wanted: ModelFamily | str = "") -> ModelFamily:
+    """A wanted model, else the one family, of a wanted name, that a LoRA can belong to; raises UserError if there is no telling."""
+    if not isinstance(wanted, str):
+        return wanted
+    found = candidates(raw.sizes, [wanted] if wanted else FAMILIES)
+    if len(found) == 1:
+        return found[0].family
+    if wanted:
+        return known_family(wanted)  # reading says what does not belong to it
+    if found:
+        names = " and ".join(candidate.family.spec.family for candidate in found)
         raise fail(str(raw.file), f"has layers that {names} have alike.", "Say which model it belongs to.")
     name = next(iter(raw.layers))
     raise fail(str(raw.file), f"is a LoRA of no known family (its first layer is {name}).", f"Families: {', '.join(FAMILIES)}.")
@@ -46,7 +56,7 @@ def recognised(raw: RawLora) -> ModelFamily:
 
 def refusal(raw: RawLora, family: ModelFamily, strangers: Sequence[str]) -> UserError:
     """The error of a LoRA that has layers which the family lacks."""
-    others = [found.family.spec.family for found in candidates(raw.shapes)]
+    others = [found.family.spec.family for found in candidates(raw.sizes)]
     found = f"is not a {family.spec.family} LoRA: {len(strangers)} of its {len(raw.layers)} layers are unknown, such as {strangers[0]}"
     found += f" (expected names like {_example(family)}). "
     found += f"It is one of {' or '.join(others)}." if others else "Its family is not known here."
@@ -58,8 +68,8 @@ def require_fit(weights: LoraWeights, family: ModelFamily, where: str) -> None:
     try:
         require_modules(weights, family.layer_shapes, where)
     except UserError as error:
-        shapes = {name: (pair.up.shape[0], pair.down.shape[1]) for name, pair in weights.pairs.items()}
-        others = [found.family.spec.family for found in candidates(shapes) if found.fits and found.family.spec.family != family.spec.family]
+        sizes = {name: (pair.up.shape[0], pair.down.shape[1]) for name, pair in weights.pairs.items()}
+        others = [f"{found.family.spec.family} {found.family.spec.variant}" for found in candidates(sizes) if found.fits]
         if not others:
             raise
         problem = error.problems[0]
@@ -72,14 +82,22 @@ def _example(family: ModelFamily) -> str:
     return f"{family.keys.prefix}{family.keys.place(module).comfy} or transformer.{module}"
 
 
-def _fits(family: ModelFamily, shapes: Mapping[str, tuple[int, int]]) -> bool | None:
-    """Whether a family has all layers in these sizes; None if it lacks one."""
-    fits = True
-    for name, (rows, columns) in shapes.items():
-        try:
-            place, _ = find_layer(name, family.keys)
-        except KeyError:
-            return None
-        own = [family.layer_shapes.get(module) for module in place.modules]
-        fits = fits and all(size is not None and size[1] == columns for size in own) and sum(size[0] for size in own if size) == rows
-    return fits
+def _places(names: Iterable[str], keys: KeyMap) -> dict[str, Place]:
+    """What each layer holds; nothing at all if one of them is unknown."""
+    with suppress(KeyError):
+        return {name: find_layer(name, keys)[0] for name in names}
+    return {}
+
+
+def _fitting(name: str, places: Mapping[str, Place], sizes: Sizes) -> Iterator[Candidate]:
+    """The family's releases that have these layers in these sizes."""
+    for model in known_models(name):
+        shapes = {layer: [model.layer_shapes.get(module) for module in place.modules] for layer, place in places.items()}
+        if all(_is_sum(sizes[layer], parts) for layer, parts in shapes.items()):
+            yield Candidate(model, True)
+
+
+def _is_sum(size: tuple[int, int], parts: Sequence[tuple[int, int] | None]) -> bool:
+    """Whether layers of these sizes, one above the other, make one of that size."""
+    known = [part for part in parts if part is not None]
+    return len(known) == len(parts) and sum(rows for rows, _ in known) == size[0] and all(columns == size[1] for _, columns in known)

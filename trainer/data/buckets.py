@@ -74,7 +74,8 @@ class Sizes:
     def least(self) -> int:
         """The fewest frames that a clip, not a still image, can be trained with."""
         counts = [*(bucket.frames for bucket in self.buckets), *self.counts]
-        return min([count for count in counts if count > 1] or counts, default=self.spec.frame_rule.offset)
+        rule = self.spec.frame_rule
+        return min([count for count in counts if count > 1] or counts, default=max(rule.offset, rule.shortest))
 
     @property
     def longest(self) -> int:

@@ -6,17 +6,19 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import UserError
+from ..errors import UserError, fail
 from ..events import EventLog, Phase
 from .cache import CACHE_FORMAT, TensorCache
 from .content import Content, changed_model, component_identity, key_of, known_identity
 from .decode import DECODER_FORMAT, decode_frames
 from .fit import CENTRE, offset
 from .likeness import thumbnails
+from .pictures import Picture, pixel_digest
 from .plan import ClipPlan
 from .prefetch import ahead
 from .report import ClipReport
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 VAE_PARTS = ("vae",)  # parts of the model that shape latents
 IMAGE_PARTS = ("image_encoder", "image_processor", "feature_extractor")  # those that shape what is seen of pictures
 _LOOK = "thumbnails"  # name of the look inside an entry; older entries have none
+_FIRST = "first frames"  # name of the hashes of the examples' first frames, where texts see them: [examples, 20] uint8
 
 
 @dataclass
@@ -133,6 +136,19 @@ class ClipCache:
             encoded |= self._family.encode_conditions(vae, seer, {name: own[name] for name in spec.conditions}, (count, height, width))
         return encoded
 
+    def pictures(self, entry: Entry) -> dict[str, list[Picture]]:
+        """The first frame of every example, by the key of its variant; nothing for models whose texts see none.
+
+        Raises UserError if an entry was damaged since.
+        """
+        found = dict[str, list[Picture]]()
+        for take in reversed(entry.plan.takes) if self._family.spec.text_sees_image else ():
+            key = self.key(entry.plan, take, entry.content.digest)
+            digests = [bytes(digest.tolist()).hex() for digest in self._cache.read("clips", key, _FIRST)[""]]
+            frames = [partial(first_frame, entry, take, number, self._log.check) for number in range(len(digests))]
+            found[key] = [Picture(*picture) for picture in zip(digests, frames, strict=True)]
+        return found
+
     def look(self, entry: Entry) -> np.ndarray | None:
         """The clip's thumbnails, None if its entry holds none; raises UserError if the entry was damaged since."""
         found = self._cache.read("clips", entry.keys[0], _LOOK)
@@ -143,16 +159,21 @@ class ClipCache:
         import torch
 
         tensors: dict[str, Tensor] = {}
+        firsts: dict[int, Tensor] = {}
         for number, frames in windows:
             self._log.check()
             if number == 0:
                 tensors[_LOOK] = torch.from_numpy(thumbnails(frames))
+            if self._family.spec.text_sees_image:
+                firsts[number] = torch.frombuffer(bytearray(pixel_digest(frames[0])), dtype=torch.uint8)
             with torch.no_grad():
                 encoded = self._encoded(vae, torch.from_numpy(frames).to(self._encoders.compute.device))
             for name, tensor in encoded.items():
                 if not tensor.isfinite().all():
                     raise UnusableClip(f"its {name} are not finite", "Look at the clip; if it is sound, use another VAE.")
                 tensors[window_prefix(number) + name] = tensor.cpu()
+        if firsts:
+            tensors[_FIRST] = torch.stack([firsts[number] for number in sorted(firsts)])
         return tensors
 
 
@@ -210,6 +231,18 @@ def examples(plan: ClipPlan, take: Take, check: Callable[[], None]) -> Generator
         recent.append(frame)
         if last in numbers:
             yield numbers[last], np.stack([recent[place] for place in take.order] if take.order else recent)
+
+
+def first_frame(entry: Entry, take: Take, number: int, check: Callable[[], None]) -> np.ndarray:
+    """The first frame of one of a variant's examples as the model sees it, [H, W, 3] uint8; raises UserError if it cannot be decoded."""
+    place = take.starts[number] + (take.order[0] if take.order else 0)
+    plan, path, size = entry.plan, entry.plan.record.path, entry.plan.example
+    try:
+        with entry.content.steady(path, check):
+            (frame,) = decode_frames(path, plan.probe, take.indices[place : place + 1], size.height, size.width, check, take.place)
+            return frame
+    except UnusableClip as error:  # it was decoded before
+        raise fail(str(path), f"cannot be read any more: {error}.", "Run again.") from error
 
 
 def window_prefix(window: int) -> str:

@@ -34,7 +34,8 @@ def strip(frames: np.ndarray) -> np.ndarray:
 def facts(clip: ShownClip) -> list[str]:
     """What the clip is trained as, in a few words each: size, frame rate, number of examples."""
     told = [str(clip.bucket), f"{clip.fps:g} fps"]
-    for count, what in ((clip.report.windows, "examples"), (clip.report.variants, "variants"), (len(clip.texts), "captions")):
+    examples = clip.report.windows * clip.report.sections
+    for count, what in ((examples, "examples"), (clip.report.variants, "variants"), (len(clip.texts), "captions")):
         if count > 1:
             told.append(f"{count} {what}")
     return told

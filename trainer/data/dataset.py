@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,6 +17,9 @@ from .texts import TextCache
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from ..models.base import ModelFamily
+    from .pictures import Picture
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Item:
     weight: float = 1.0  # of its loss; only ratios matter
     variants: tuple[str, ...] = ()  # keys of further random variants; at each visit one of all is seen
     pieces: bool = False  # each window is an example of its own, and counts as much as a clip
+    sections: int = 1  # windows that are cut from one encoding, one after the other
 
 
 @dataclass(frozen=True)
@@ -45,18 +49,25 @@ class Dataset:
     report: DatasetReport
     cache: TensorCache
     texts: TextCache
+    family: ModelFamily
+    frames: Mapping[str, Sequence[str]] = field(default_factory=dict)  # hashes of the examples' first frames, where texts see them
 
     def latents(self, item: Item, window: int = 0) -> dict[str, Tensor]:
         """One example's encoding, "latents" [C, T, h, w] and what else the family encodes; raises UserError if its file is damaged."""
-        return self.cache.read("clips", item.key, window_prefix(window))
+        encoded, section = divmod(window, item.sections)
+        return self.family.section(self.cache.read("clips", item.key, window_prefix(encoded)), section)
 
-    def text(self, caption: str) -> dict[str, Tensor]:
-        """Embeddings of one of an item's captions, of the empty caption, or of a text that was added."""
-        return self.texts.read(caption)
+    def picture(self, item: Item, window: int = 0) -> str:
+        """The hash of the first frame that an example's text is encoded with; empty where texts see no picture."""
+        return self.frames[item.key][window // item.sections] if self.frames else ""
 
-    def add_text(self, text: str) -> None:
+    def text(self, caption: str, picture: str = "") -> dict[str, Tensor]:
+        """Embeddings of one of an item's captions or the empty one with its picture, or of a text that was added."""
+        return self.texts.read(caption, picture)
+
+    def add_text(self, text: str, picture: Picture | None = None) -> None:
         """Caches one more text, such as a sample prompt."""
-        self.texts.add([text])
+        self.texts.add([(text, picture)])
 
     @property
     def fingerprint(self) -> str:
@@ -98,12 +109,16 @@ class TrainingData(Protocol):
         """One example's encoding, {"latents": [C, T, h, w]}, not normalised."""
         ...
 
-    def text(self, caption: str) -> dict[str, Tensor]:
-        """Embeddings of an item's caption, of the empty caption, or of a text that was added."""
+    def picture(self, item: Item, window: int = 0) -> str:
+        """The hash of the first frame that an example's text is encoded with; empty where texts see no picture."""
         ...
 
-    def add_text(self, text: str) -> None:
-        """Makes the embeddings of one more text available."""
+    def text(self, caption: str, picture: str = "") -> dict[str, Tensor]:
+        """Embeddings of an item's caption or the empty one with its picture, or of a text that was added."""
+        ...
+
+    def add_text(self, text: str, picture: Picture | None = None) -> None:
+        """Makes the embeddings of one more text available, for models whose texts see a picture with that."""
 
 
 def commonest_size(items: Sequence[Item]) -> Bucket:

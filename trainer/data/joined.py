@@ -15,6 +15,8 @@ from .report import CaptionStatistics, DatasetReport
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from .pictures import Picture
+
 
 @dataclass(frozen=True)
 class JoinedDataset:
@@ -31,21 +33,25 @@ class JoinedDataset:
         """One example's encoding, from the part that the item is of."""
         return self.owners[item.key].latents(item, window)
 
-    def text(self, caption: str) -> dict[str, Tensor]:
+    def picture(self, item: Item, window: int = 0) -> str:
+        """The hash of the first frame that an example's text is encoded with, from the part that the item is of."""
+        return self.owners[item.key].picture(item, window)
+
+    def text(self, caption: str, picture: str = "") -> dict[str, Tensor]:
         """Embeddings from the first part that knows the text; raises KeyError if none does."""
         for part in self.parts:
             try:
-                return part.text(caption)
+                return part.text(caption, picture)
             except KeyError:
                 continue
         raise KeyError(caption)
 
-    def add_text(self, text: str) -> None:
+    def add_text(self, text: str, picture: Picture | None = None) -> None:
         """Has the first part encode a text that no part knows: an item's text must not become another one."""
         try:
-            self.text(text)
+            self.text(text, picture.digest if picture else "")
         except KeyError:
-            self.parts[0].add_text(text)
+            self.parts[0].add_text(text, picture)
 
     @property
     def fingerprint(self) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,6 @@ import numpy as np
 from ..errors import fail
 from ..files import reason, regular
 from .colour import over_background
-from .fit import fit
 from .sources.endings import PICTURE_EXTENSIONS
 from .sources.record import UnusableClip
 
@@ -44,6 +44,19 @@ class PictureFacts:
     durations: tuple[Fraction, ...]
 
 
+@dataclass(frozen=True)
+class Picture:
+    """A frame that a text is encoded with: the hash of its pixels, and what gives them, [H, W, 3] uint8."""
+
+    digest: str
+    pixels: Callable[[], np.ndarray] = field(compare=False)
+
+
+def pixel_digest(frame: np.ndarray) -> bytes:
+    """Hash of a frame's pixels and size, 20 bytes."""
+    return hashlib.blake2b(f"{frame.shape}".encode() + np.ascontiguousarray(frame).tobytes(), digest_size=20).digest()
+
+
 def is_picture(path: Path) -> bool:
     """Whether Pillow reads the file rather than FFmpeg, by its extension."""
     return path.suffix.lower() in PICTURE_EXTENSIONS
@@ -69,13 +82,20 @@ def picture_frames(path: Path, last: int) -> Iterator[tuple[int, np.ndarray]]:
             yield 0, _rgb(image)
 
 
-def first_picture(path: Path, height: int, width: int, where: str) -> np.ndarray:
-    """A picture file covering height x width and cropped at its centre, [height, width, 3] uint8; raises UserError naming `where`."""
+def first_picture(path: Path, height: int, width: int, where: str, last: bool = False) -> np.ndarray:
+    """A picture, or a clip's first or last frame, covering height x width and cropped at its centre: [height, width, 3] uint8.
+
+    Raises UserError naming `where`.
+    """
+    from .decode import decode_frames
+    from .probe import probe
+
     try:
-        picture = next(picture_frames(path, 0))[1]
-    except UnusableClip as error:
-        raise fail(where, f"'{path}' {error}.", "Give a picture file, such as a PNG.") from None
-    return fit(picture, (picture.shape[0], picture.shape[1]), height, width)
+        clip = probe(path)
+        frames = decode_frames(path, clip, [len(clip.times) - 1 if last else 0], height, width, lambda: None)
+        return next(frames).copy()  # Pillow's own pixels cannot be written, which torch warns of
+    except (UnusableClip, OSError) as error:
+        raise fail(where, f"'{path}' {error}.", "Give a picture file, such as a PNG, or a clip.") from None
 
 
 @contextmanager

@@ -29,6 +29,7 @@ class ClipPlan:
     takes: tuple[Take, ...]
     pieces: bool = False  # each example is trained as an example of its own
     own_size: bool = False  # the clip is smaller than every bucket, and has a size of its own
+    sections: int = 1  # into which the encoding of an example is cut; they are pieces
 
     @property
     def indices(self) -> tuple[int, ...]:
@@ -74,7 +75,8 @@ class Shaper:
             why = f"{length}, shorter than every bucket (least {self.sizes.least} frames); {self._largest(frames)}"
             raise UnusableClip(why, _LONGER)
         variants = takes(line, bucket.frames, probe.keys, self.settings, self.settings.crop_position, drawing)
-        return ClipPlan(record, probe, line, bucket, variants, self.settings.gives_pieces, self._own(bucket))
+        pieces, sections = self.settings.gives_pieces or bool(self.spec.section_frames), self.spec.sections(bucket.frames)
+        return ClipPlan(record, probe, line, bucket, variants, pieces, self._own(bucket), sections)
 
     def _windowed(self, record: ClipRecord, probe: Probe, line: Timeline, windows: WindowSettings, drawing: Drawing) -> ClipPlan:
         total = min(len(line.source), self.settings.max_frames or len(line.source))
@@ -120,6 +122,9 @@ def shaper(settings: DatasetSettings, spec: FamilySpec, seed: int = 0) -> tuple[
     Raises UserError if no bucket holds a window, or windows are to be cut another way at the same time.
     """
     windows = settings.windows
+    if windows is not None and spec.section_frames:
+        found = f"are not for this model, which cuts clips into sections of {spec.section_frames} frames by itself."
+        raise fail("dataset.windows", found, "Remove the windows: in spite of their name they belong to models that make a video at once.")
     chosen, problems = sizes(settings, spec, windows is not None)
     notices = [str(problem) for problem in problems]
     if windows is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ..events import EventLog
@@ -19,6 +21,7 @@ from .texts import TextCache
 if TYPE_CHECKING:
     from ..models.base import ModelFamily
     from .encoders import Encoders
+    from .pictures import Picture
 
 
 def prepare_dataset(
@@ -47,8 +50,9 @@ def prepare_dataset(
     plan.require_some()
     entries = plan.usable
     items = [trained_item(entry, captions, seed) for entry in entries]
+    frames = [clips.pictures(entry) for entry in entries] if clips else []
     texts = TextCache(family, encoders, store, log)
-    texts.add(["", *(caption for item in items for caption in item.captions)])
+    texts.add(_texts(items, frames))
     report.texts = CaptionStatistics.of([item.captions for item in items])
     if clips:
         for entry in entries:
@@ -56,7 +60,8 @@ def prepare_dataset(
     plan.compare()
     plan.teller.summary()
     store.save()
-    return Dataset(tuple(items), plan.shape.windows, _sample_size(plan.shape, items), report, store, texts)
+    digests = {key: [picture.digest for picture in pictures] for found in frames for key, pictures in found.items()}
+    return Dataset(tuple(items), plan.shape.windows, _sample_size(plan.shape, items), report, store, texts, family, digests)
 
 
 def trained_item(entry: Entry, captions: CaptionSettings, seed: int) -> Item:
@@ -64,8 +69,16 @@ def trained_item(entry: Entry, captions: CaptionSettings, seed: int) -> Item:
     record, plan, keys = entry.plan.record, entry.plan, entry.keys or ("",)
     texts = training_texts(record, captions, seed)
     return Item(
-        record.name, record.path, texts, plan.example, len(plan.starts), record.repeats, keys[0], record.weight, keys[1:], plan.pieces
-    )
+        record.name, record.path, texts, plan.example, len(plan.starts) * plan.sections, record.repeats, keys[0], record.weight, keys[1:],
+        plan.pieces, plan.sections,
+    )  # fmt: skip
+
+
+def _texts(items: Sequence[Item], frames: Sequence[Mapping[str, Sequence[Picture]]]) -> Iterator[tuple[str, Picture | None]]:
+    """The texts of each item and the empty one, with each of its examples' first frames where texts see them."""
+    for item, pictures in zip(items, frames, strict=True):
+        for picture in [*chain(*pictures.values())] or [None]:
+            yield from ((text, picture) for text in ("", *item.captions))
 
 
 def _sample_size(shape: Shaper, items: list[Item]) -> Bucket:

@@ -39,6 +39,7 @@ class ClipReport:
     scene_cuts: tuple[int, ...] = ()  # frames at the target rate that begin a new scene
     bucket: str = ""
     windows: int = 0  # examples of one variant
+    sections: int = 1  # that each of these is cut into
     variants: int = 1
     enlarged: bool = False  # the clip is lower or narrower than its bucket
     own_size: bool = False  # the clip is smaller than every bucket, and is not enlarged
@@ -53,6 +54,7 @@ class ClipReport:
         self.used_frames, self.source_indices = len(plan.indices), plan.indices
         self.scene_cuts = tuple(scene.start for scene in line.scenes[1:])
         self.bucket, self.windows, self.variants = str(size), len(plan.starts), len(plan.takes)
+        self.sections = plan.sections
         self.enlarged = clip.height < size.height or clip.width < size.width
         self.own_size, self.hdr, self.interlaced = plan.own_size, clip.colour.hdr, clip.interlaced
 
@@ -66,6 +68,7 @@ class ClipReport:
             return f"{self.name}: skipped: {self.skipped}. {self.cure}".rstrip(". ") + "."
         used = f", {self.used_frames} used" if self.shortened else ""
         windows = f" × {self.windows} windows" if self.windows > 1 else ""
+        windows += f" × {self.sections} sections" if self.sections > 1 else ""
         variants = f" × {self.variants} variants" if self.variants > 1 else ""
         cuts = f", scene cuts at {', '.join(map(str, self.scene_cuts))}" if self.scene_cuts else ""
         source = f"{self.source_frames} frames at {self.source_fps:g} frames/s"

@@ -5,8 +5,9 @@ one per step: full groups of one size first, then what is left of all sizes join
 one group of an epoch can be smaller than G. The step's loss is the sum of weight · loss over its examples, with
 weight 1/G (or 1/visits if the epoch has fewer than G), so every visit counts the same over an epoch, also in the
 smaller group; a clip's own weight, divided by the mean over the epoch's visits, multiplies it. Groups depend on G
-alone: 4 × 1 and 1 × 4 see the same examples. Micro-batches never mix sizes. Several ranks share a step: each takes
-every so many of its examples, of all sizes in turn, so that step, draws and the sum of the weights stay those of one rank.
+alone: 4 × 1 and 1 × 4 see the same examples. Micro-batches never mix sizes, nor the first section of a clip with the
+second of another. Several ranks share a step: each takes every so many of its examples, of all sizes in turn, so that
+step, draws and the sum of the weights stay those of one rank.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from .dataset import Item
 from .windows import chosen_windows
 
 T = TypeVar("T")
+Kind = tuple[Bucket, int]  # the size of an example, and the number of its section in the clip
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,15 @@ class Example:
     position: int  # of the visit in the dataset's stable order, repeats counted
     epoch: int
 
+    @property
+    def kind(self) -> Kind:
+        """What a batch has in common."""
+        return _kind(self.item, self.window)
+
 
 @dataclass(frozen=True)
 class StepPlan:
-    """A rank's micro-batches of one optimizer step, none if there are more ranks than examples; each holds examples of one size."""
+    """A rank's micro-batches of one optimizer step, none if there are more ranks than examples; each holds examples of one kind."""
 
     step: int
     epoch: int
@@ -78,6 +85,11 @@ class _Unit:
     windows: tuple[int, ...]
     weight: float  # of each window, before division by the group
 
+    @property
+    def kind(self) -> Kind:
+        """What a batch of it has in common: where a clip is cut into sections, a unit is one of them."""
+        return _kind(self.item, self.windows[0])
+
 
 class Sampler:
     """Plans steps over a dataset's items; its window settings say how windows group, without them each item is one example.
@@ -114,26 +126,26 @@ class Sampler:
     def plan(self, step: int) -> StepPlan:
         """The step's examples; `step` counts from 1 over the whole run."""
         epoch, index = divmod(step - 1, self.steps_per_epoch)
-        by_size: dict[Bucket, list[Example]] = {}
+        by_kind: dict[Kind, list[Example]] = {}
         for unit in self._groups(epoch)[index]:
             item = self._variant(unit, epoch)
-            examples = [Example(item, window, unit.weight / self.group, unit.position, epoch) for window in unit.windows]
-            by_size.setdefault(item.size, []).extend(examples)
+            for window in unit.windows:
+                by_kind.setdefault(_kind(item, window), []).append(Example(item, window, unit.weight / self.group, unit.position, epoch))
         if self._world > 1:
-            by_size = self._share(by_size)
+            by_kind = self._share(by_kind)
         batches = [
             tuple(batch)
-            for size, examples in by_size.items()
+            for (size, _), examples in by_kind.items()
             for batch in _chunks(examples, self._batch_size if size.frames == 1 else self._video_batch)
         ]
         return StepPlan(step, epoch, tuple(batches))
 
-    def _share(self, by_size: dict[Bucket, list[Example]]) -> dict[Bucket, list[Example]]:
+    def _share(self, by_kind: dict[Kind, list[Example]]) -> dict[Kind, list[Example]]:
         """This rank's examples."""
-        mine: dict[Bucket, list[Example]] = {}
-        everything = [example for examples in by_size.values() for example in examples]
+        mine: dict[Kind, list[Example]] = {}
+        everything = [example for examples in by_kind.values() for example in examples]
         for example in everything[self._rank :: self._world]:
-            mine.setdefault(example.item.size, []).append(example)
+            mine.setdefault(example.kind, []).append(example)
         return mine
 
     def _variant(self, unit: _Unit, epoch: int) -> Item:
@@ -150,7 +162,8 @@ class Sampler:
         if self._independent:
             return _count(self.group, "window")
         if not self._windowed:
-            return _count(self.group, "piece" if any(item.pieces for item in self._visits) else "clip")
+            named = {"section": any(item.sections > 1 for item in self._visits), "piece": any(item.pieces for item in self._visits)}
+            return _count(self.group, next((noun for noun, seen in named.items() if seen), "clip"))
         counts = {self._seen(item) for item in self._visits}
         least, most = min(counts), max(counts)
         return f"{_count(self.group, 'clip')} × " + (_count(most, "window") if least == most else f"{least} to {most} windows")
@@ -165,14 +178,14 @@ class Sampler:
 
     def _epoch_groups(self, epoch: int) -> list[list[_Unit]]:
         units = list(self._epoch_units(epoch))
-        by_size: dict[Bucket, list[_Unit]] = {}
+        by_kind: dict[Kind, list[_Unit]] = {}
         for place in draws.permutation(len(units), self._seed, "order", epoch):
-            by_size.setdefault(units[place].item.size, []).append(units[place])
+            by_kind.setdefault(units[place].kind, []).append(units[place])
         full, rest = [], []
-        for size in sorted(by_size, key=str):
-            whole = len(by_size[size]) // self.group * self.group
-            full += _chunks(by_size[size][:whole], self.group)
-            rest += by_size[size][whole:]
+        for kind in sorted(by_kind, key=lambda kind: (str(kind[0]), kind[1])):
+            whole = len(by_kind[kind]) // self.group * self.group
+            full += _chunks(by_kind[kind][:whole], self.group)
+            rest += by_kind[kind][whole:]
         groups = full + _chunks(rest, self.group)
         return [groups[place] for place in draws.permutation(len(groups), self._seed, "steps", epoch)]
 
@@ -186,6 +199,10 @@ class Sampler:
                     yield _Unit(item, position, (window,), weight if item.pieces else weight / len(windows))
             else:
                 yield _Unit(item, position, tuple(windows), weight / len(windows))
+
+
+def _kind(item: Item, window: int) -> Kind:
+    return item.size, window % item.sections
 
 
 def _chunks(values: list[T], size: int) -> list[list[T]]:

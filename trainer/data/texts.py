@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..errors import fail
 from ..events import EventLog, Phase
 from .cache import CACHE_FORMAT, TensorCache
+from .clips import IMAGE_PARTS
 from .content import changed_model, component_identity, key_of
 
 if TYPE_CHECKING:
@@ -15,12 +16,16 @@ if TYPE_CHECKING:
 
     from ..models.base import ModelFamily
     from .encoders import Encoders
+    from .pictures import Picture
 
 TEXT_PARTS = ("text_encoder", "tokenizer")  # parts of the model that shape embeddings
 
 
 class TextCache:
-    """Embeddings by text; a text is encoded once for each text encoder and dtype."""
+    """Embeddings by text, and by picture where a text is encoded with one: once for each text encoder and dtype.
+
+    A text without picture is what models whose texts see none know, and the negative prompt of those whose texts do.
+    """
 
     def __init__(self, family: ModelFamily, encoders: Encoders, cache: TensorCache, log: EventLog) -> None:
         self._family, self._encoders, self._cache, self._log = family, encoders, cache, log
@@ -29,22 +34,24 @@ class TextCache:
             "encoder": self._identity(),
             "dtype": str(encoders.compute.dtype), "format": CACHE_FORMAT,
         }  # fmt: skip
-        self._ready = set[str]()
+        self._ready = set[tuple[str, str]]()
 
     def _identity(self) -> str:
-        return component_identity(self._cache.index, self._family.files.paths(TEXT_PARTS), self._log.check)
+        parts = TEXT_PARTS + (IMAGE_PARTS if self._family.spec.text_sees_image else ())
+        return component_identity(self._cache.index, self._family.files.paths(parts), self._log.check)
 
-    def key(self, text: str) -> str:
-        """Name of the text's cache entry."""
-        return key_of(text=text, **self._shared)
+    def key(self, text: str, picture: str = "") -> str:
+        """Name of the text's cache entry; `picture` is the hash of the picture that it is encoded with."""
+        return key_of(text=text, **self._shared, **({"picture": picture} if picture else {}))
 
-    def add(self, texts: Iterable[str]) -> None:
-        """Encodes those not cached; the encoder is loaded only if there are any."""
+    def add(self, texts: Iterable[str | tuple[str, Picture | None]]) -> None:
+        """Encodes those not cached, with their pictures; the encoder is loaded, and pictures are read, only if there are any."""
         import torch
 
-        texts = dict.fromkeys(texts)
-        missing = [text for text in texts if text not in self._ready and not self._cache.has("texts", self.key(text))]
-        self._ready.update(text for text in texts if text not in missing)
+        pairs = [(text, None) if isinstance(text, str) else text for text in texts]
+        wanted = {(text, picture.digest if picture else ""): picture for text, picture in pairs}
+        missing = [name for name in wanted if name not in self._ready and not self._cache.has("texts", self.key(*name))]
+        self._ready.update(wanted.keys() - missing)
         self._cache.used.save()  # before the encoder is loaded, as pruning may come at any time
         if not missing:
             return
@@ -54,12 +61,16 @@ class TextCache:
             if self._identity() != self._shared["encoder"]:
                 raise changed_model(self._family.files.name)
             done = self._log.progress(len(missing), "captions encoded")
-            for number, text in enumerate(missing, 1):
+            seen: tuple[Tensor, ...] = ()
+            shown: Picture | None = None
+            for number, name in enumerate(missing, 1):
+                if shown != (shown := wanted[name]):  # the texts of one picture follow each other
+                    seen = (torch.from_numpy(shown.pixels()),) if shown else ()
                 with torch.no_grad():
-                    tensors = self._family.encode_text(encoder, text)
-                self._require_finite(tensors, text)
-                self._cache.write("texts", self.key(text), tensors)
-                self._ready.add(text)
+                    tensors = self._family.encode_text(encoder, name[0], *seen)
+                self._require_finite(tensors, name[0])
+                self._cache.write("texts", self.key(*name), tensors)
+                self._ready.add(name)
                 done(number)
             if encoder.truncated:
                 first = encoder.truncated[0][:80]
@@ -69,11 +80,11 @@ class TextCache:
             self._encoders.park_text_encoder()
             self._cache.save()
 
-    def read(self, text: str) -> dict[str, Tensor]:
-        """The embeddings of a text that was added; raises KeyError for any other."""
-        if text not in self._ready:
+    def read(self, text: str, picture: str = "") -> dict[str, Tensor]:
+        """The embeddings of a text that was added, with the picture of a hash; raises KeyError for any other."""
+        if (text, picture) not in self._ready:
             raise KeyError(text)
-        return self._cache.read("texts", self.key(text))
+        return self._cache.read("texts", self.key(text, picture))
 
     def _require_finite(self, tensors: dict[str, Tensor], text: str) -> None:
         if not all(tensor.isfinite().all() for tensor in tensors.values()):

@@ -33,6 +33,21 @@ def _checkpointing(report: Report, entry: Entry) -> None:
     report.mapped(entry, "memory.gradient_checkpointing", on, why)
 
 
+def _noise_levels(expert: str, whole: int) -> Rule:
+    """The end of the trained noise levels on one side: at a boundary of a model with two experts it chooses one of them."""
+
+    def rule(report: Report, entry: Entry) -> None:
+        if entry.value == whole:
+            report.ignored(entry, "all noise levels are trained on this side")
+        elif report.family and entry.value in report.family.boundaries:
+            report.put("model.expert", expert)
+            report.mapped(entry, "model.expert", expert)
+        else:
+            report.unsupported(entry, "noise levels can only be limited to those of one expert of a model with two: set model.expert")
+
+    return rule
+
+
 def _existing_lora(report: Report, entry: Entry) -> None:
     if str(entry.value).endswith(".safetensors"):
         to("adapter.continue_from")(report, entry)
@@ -90,9 +105,9 @@ TRAINING: dict[str, Rule] = {
     "model.sigmoid_scale": to("objective.logit_std"),
     "model.shift": to("objective.shift"),
     "model.flux_shift": off("objective.shift is one value for all sizes"),
-    "model.min_t": only([0], "all noise levels are trained", "noise levels cannot be limited yet"),
-    "model.max_t": only([1], "all noise levels are trained", "noise levels cannot be limited yet"),
-    "model.first_frame_conditioning_p": off("training from a first frame is not supported yet"),
+    "model.min_t": _noise_levels("high", 0),
+    "model.max_t": _noise_levels("low", 1),
+    "model.first_frame_conditioning_p": to("objective.first_frame_probability"),
     "adapter.type": only(["lora"], "a LoRA is what is trained", "only LoRA is trained by this version"),
     "adapter.rank": to("adapter.rank"),
     "adapter.alpha": to("adapter.alpha"),

@@ -17,6 +17,7 @@ class Family:
     fps: float = 0.0  # native frames/s
     spatial: int = 0  # px per latent position of its VAE
     temporal: int = 0  # frames per latent frame of its VAE
+    boundaries: tuple[float, ...] = ()  # noise levels at which a second expert takes over in its releases
 
     def rounded(self, frames: int, height: int, width: int) -> tuple[int, int, int]:
         """The size a run makes of this one: frames down to the rule, sides to the nearest multiple, halves up."""
@@ -35,10 +36,9 @@ FAMILIES: tuple[tuple[str, Family], ...] = (
     ("framepack", Family("FramePack", frames=4, sides=16, fps=30, spatial=8, temporal=4)),
     ("hunyuanvideo15", Family("HunyuanVideo 1.5")),
     ("hunyuan", Family("HunyuanVideo", frames=4, sides=16, fps=24, spatial=8, temporal=4)),
-    ("wan22.*5b", Family("Wan 2.2 5B", frames=4, sides=32, fps=24, spatial=16, temporal=4)),
-    ("wan22", Family("Wan 2.2", frames=4, sides=16, fps=16, spatial=8, temporal=4)),
-    ("wan.*(i2v|flf2v|fun|vace)", Family("Wan 2.1 with an image or control input", frames=4, sides=16, fps=16, spatial=8, temporal=4)),
-    ("wan", Family("Wan 2.1", "wan", frames=4, sides=16, fps=16, spatial=8, temporal=4)),
+    ("wan.*(fun|vace|animate|s2v|camera)", Family("Wan with a control input", frames=4, sides=16, fps=16, spatial=8, temporal=4)),
+    ("wan22.*5b", Family("Wan 2.2 5B", "wan", frames=4, sides=32, fps=24, spatial=16, temporal=4)),
+    ("wan", Family("Wan", "wan", frames=4, sides=16, fps=16, spatial=8, temporal=4, boundaries=(0.875, 0.9))),
     ("ltx2|ltxvideo2", Family("LTX-2")),
     ("ltx", Family("LTX-Video", frames=8, sides=32, fps=25, spatial=32, temporal=8)),
     ("cogvideox", Family("CogVideoX", spatial=8, temporal=4)),

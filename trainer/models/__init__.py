@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import fail, nearest
+from .assembly import open_single_files
 from .base import ModelFamily
-from .files import DiffusersFolder, NoFiles
+from .files import DiffusersFolder, ModelFiles, NoFiles
 
-FAMILIES = {"wan": ".wan", "ltx_video": ".ltx_video", "cogvideox": ".cogvideox"}
+if TYPE_CHECKING:
+    from ..job import ModelSettings
+
+FAMILIES = {name: f".{name}" for name in ("wan", "hunyuan_video", "framepack", "ltx_video", "cogvideox")}
 
 
 def family_class(name: str) -> type[ModelFamily]:
@@ -21,11 +27,33 @@ def family_class(name: str) -> type[ModelFamily]:
 
 def known_family(name: str) -> ModelFamily:
     """A family without any model's files, for names and layers; sizes are those of its main release."""
-    return family_class(name)(NoFiles(name))
+    return known_models(name)[0]
 
 
-def open_model(folder: Path, family: str = "") -> ModelFamily:
-    """The family object of a diffusers folder, its files checked; raises UserError if none recognises it."""
+@cache
+def known_models(name: str) -> tuple[ModelFamily, ...]:
+    """The family's main release, then the variants whose configurations ship, all without files."""
+    kind = family_class(name)
+    shipped = {f"{name} {variant}": partial(kind.layout.config, variant) for variant in kind.layout.variants} if kind.layout else {}
+    return kind(NoFiles(name)), *(kind(NoFiles(variant, configs)) for variant, configs in shipped.items())
+
+
+def open_model(model: Path | ModelSettings, family: str = "", keep_quantized: bool = True) -> ModelFamily:
+    """The family object of a diffusers folder or of single files, its files checked by their headers alone.
+
+    Settings name an existing folder, as `source.find_model` gives them. Raises UserError if no family recognises the
+    model or its files cannot be used. `keep_quantized` leaves the linear layers of single files as they are stored.
+    """
+    if isinstance(model, Path):
+        return _checked(*_in_folder(model, family))
+    if not model.transformer.strip():
+        return _checked(*_in_folder(Path(model.source), family or model.family), model.sampling_order)
+    layouts = {name: layout for name in FAMILIES if (layout := family_class(name).layout)}
+    name, files = open_single_files(model, layouts, keep_quantized)
+    return _checked(family_class(name), files, model.sampling_order)
+
+
+def _in_folder(folder: Path, family: str) -> tuple[type[ModelFamily], DiffusersFolder]:
     if not folder.is_dir():
         raise fail("model.source", f"'{folder}' is not a folder.", "Give a diffusers model folder or a hub id (owner/name).")
     if not (folder / "model_index.json").is_file():
@@ -34,7 +62,12 @@ def open_model(folder: Path, family: str = "") -> ModelFamily:
     files = DiffusersFolder(folder)
     for candidate in candidates:
         if candidate.recognises(files):
-            model = candidate(files)
-            model.check_files()
-            return model
+            return candidate, files
     raise fail("model.source", f"'{folder}' is not a model of a known family.", f"Families: {', '.join(FAMILIES)}.")
+
+
+def _checked(kind: type[ModelFamily], files: ModelFiles, order: str = "auto") -> ModelFamily:
+    model = kind(files)
+    model.check_files()
+    model.choose_order(order)
+    return model

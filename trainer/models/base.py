@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from .files import ModelFiles
 from .key_map import KeyMap
+from .layout import FileLayout
 
 if TYPE_CHECKING:
     import torch
@@ -21,16 +22,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FrameRule:
-    """Frame counts a family takes: multiple · n + offset, n >= 0, up to `most` (0 does not limit)."""
+    """Frame counts a family takes: multiple · n + offset, n >= 0, up to `most` (0 does not limit).
+
+    `shortest` is that of the shortest video, where a clip of some frames must not become a still.
+    """
 
     multiple: int
     offset: int = 1
     most: int = 0
+    shortest: int = 0
 
     def floor(self, frames: int) -> int:
-        """The largest allowed count not above `frames`; at least `offset`."""
+        """The largest allowed count not above `frames`; at least `offset`, of more than one frame at least `shortest`."""
+        least = self.shortest if frames > 1 else 0
         frames = min(frames, self.most or frames)
-        return max((frames - self.offset) // self.multiple, 0) * self.multiple + self.offset
+        return max(max((frames - self.offset) // self.multiple, 0) * self.multiple + self.offset, least)
 
     def allows(self, frames: int) -> bool:
         """Whether `frames` is allowed as it is."""
@@ -44,7 +50,7 @@ class FrameRule:
 
 @dataclass(frozen=True)
 class Expert:
-    """One of a model's transformers: the subfolder that holds it, and the noise levels low < sigma <= high that it serves."""
+    """One of a model's transformers: the subfolder that holds it, and the noise levels low <= sigma < high that it serves, with 1."""
 
     name: str  # in file names and settings; empty for an only one
     part: str = "transformer"
@@ -81,6 +87,8 @@ class FamilySpec:
     diffusers_copy: bool = False  # whether LoRA are also written in diffusers' names, as diffusers does not read ComfyUI's
     step_distilled: bool = False  # whether the base was distilled to sample in a few steps, which training wears off
     folds_alpha: bool = False  # whether its LoRA files hold their scale in the weights, as a reader of theirs refuses alpha tensors
+    section_frames: int = 0  # frames of a section, where long videos are made and trained in sections
+    lora_user: str = ""  # what applies its LoRA files, where ComfyUI's core has no such model
 
     @property
     def first_frame_optional(self) -> bool:
@@ -98,6 +106,10 @@ class FamilySpec:
 
     def _side_near(self, side: float) -> int:
         return max(math.floor(side / self.size_multiple + 0.5), math.ceil(16 / self.size_multiple)) * self.size_multiple
+
+    def sections(self, frames: int) -> int:
+        """Training examples that the encoding of a clip of so many frames is cut into."""
+        return max((frames - self.frame_rule.offset) // self.section_frames, 1) if self.section_frames else 1
 
     def latent_shape(self, frames: int, height: int, width: int) -> tuple[int, int, int, int]:
         """[C, T, h, w] of a clip's latents as the model sees them."""
@@ -125,12 +137,15 @@ class ModelFamily(ABC):
     cache stores and `stack` batches. What a model is told beside noise level and text is `given`: the tensors of
     `encode_conditions`, and where it applies "guidance" [B] and, in training, "chance" [B] in [0, 1), drawn for each example, and
     where a first frame is optional "has_first_frame" [B], whether the example begins with it; in sampling, it does if one is given.
+    A model of sections is also given "history" [B, C, N, h, w], what it has made of the video before, in model space, and in
+    training, if that is to drift, "drift" [B, C, N, h, w] standard normal and "drift_level" [B] in [0, 1), the share of it.
     """
 
     spec: FamilySpec
+    layout: ClassVar[FileLayout | None] = None  # of the single files that ComfyUI keeps this family's models in
 
     def __init__(self, files: ModelFiles) -> None:
-        self.files = files
+        self.files, self.order = files, "auto"
 
     # files -----------------------------------------------------------------------------------------------------
 
@@ -210,7 +225,7 @@ class ModelFamily(ABC):
     def encode_text(self, encoder: TextEncoder, text: str, image: Tensor | None = None) -> dict[str, Tensor]:
         """Cacheable embeddings of one caption, padding cut off; a single embedding [L, D] is named "text".
 
-        `image` [H, W, 3] uint8 is the first frame, for families whose text sees it.
+        `image` [H, W, 3] uint8 is the first frame, for families whose text sees it; a negative prompt has none.
         """
 
     # the step --------------------------------------------------------------------------------------------------
@@ -273,9 +288,9 @@ class ModelFamily(ABC):
 
     # long videos -----------------------------------------------------------------------------------------------
 
-    def sections(self, frames: int) -> int:
-        """Training examples that the encoding of a clip of so many frames is cut into."""
-        return 1
+    def choose_order(self, order: str) -> None:
+        """Takes up the setting model.sampling_order, which means something to models of sections only."""
+        self.order = order
 
     def section(self, encoding: dict[str, Tensor], number: int) -> dict[str, Tensor]:
         """Example `number` of a clip's encoding; a batch holds examples of one number."""
@@ -312,8 +327,8 @@ class ImageEncoder:
 
 @dataclass
 class TextEncoder:
-    """Tokenizer and encoder module, moved and freed together."""
+    """Tokenizer and encoder module, moved and freed together; a dict and a ModuleDict where a family has several."""
 
-    tokenizer: Callable[..., Any]
+    tokenizer: Any
     module: nn.Module
     truncated: list[str] = field(default_factory=list)  # texts that were longer than the model reads

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..errors import Problem, UserError, fail
+from .tensor_file import open_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +18,12 @@ M = TypeVar("M", bound="nn.Module")
 
 
 class ModelFiles(Protocol):
-    """The files of one model. A part is a diffusers subfolder's name: transformer, transformer_2, vae, text_encoder, tokenizer, …"""
+    """The files of one model. A part is a diffusers subfolder's name: transformer, transformer_2, vae, text_encoder, tokenizer, …
+
+    `model_index` is a part that has a configuration only. `check` is called between a loaded model's tensors and may raise.
+    """
+
+    check: Callable[[], None]
 
     @property
     def name(self) -> str:
@@ -30,6 +36,10 @@ class ModelFiles(Protocol):
 
     def has(self, part: str) -> bool:
         """Whether the part's weights are there."""
+        ...
+
+    def lacks(self, part: str, weights: bool) -> Problem | None:
+        """What is missing of a part that should be there, and with `weights` of its weights, told without reading them."""
         ...
 
     def paths(self, prefixes: Sequence[str]) -> dict[str, Path]:
@@ -51,14 +61,8 @@ class ModelFiles(Protocol):
 
 def missing_parts(files: ModelFiles, weights: Sequence[str], small: Sequence[str]) -> list[Problem]:
     """A problem for each part whose configuration or weights are not there; those in `small` have no weights."""
-    problems = []
-    for part in (*weights, *small):
-        if not files.config(part):
-            problems.append(Problem(f"{files.name}, {part}", "is missing.", "Download the whole model again."))
-        elif part in weights and not files.has(part):
-            cure = "Download the weights; other formats are not loaded."
-            problems.append(Problem(f"{files.name}, {part}", "holds no .safetensors file.", cure))
-    return problems
+    found = (files.lacks(part, part in weights) for part in (*weights, *small))
+    return [problem for problem in found if problem]
 
 
 class DiffusersFolder:
@@ -66,6 +70,7 @@ class DiffusersFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.check: Callable[[], None] = lambda: None
 
     @property
     def name(self) -> str:
@@ -84,6 +89,31 @@ class DiffusersFolder:
     def has(self, part: str) -> bool:
         """Whether the part has a configuration and safetensors weights."""
         return bool(self.config(part)) and any((self.root / part).glob("*.safetensors"))
+
+    def lacks(self, part: str, weights: bool) -> Problem | None:
+        """A missing folder or file, or one that is cut off; files that an index names must all be there."""
+        where = f"{self.root}, {part}"
+        if not self.config(part):
+            return Problem(where, "is missing.", "Download the whole model again.")
+        if not weights:
+            return None
+        files = sorted((self.root / part).glob("*.safetensors"))
+        if not files:
+            return Problem(where, "holds no .safetensors file.", "Download the weights; other formats are not loaded.")
+        for index in sorted((self.root / part).glob("*.safetensors.index.json")):
+            try:
+                named = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+            except (ValueError, KeyError, TypeError, AttributeError):
+                return Problem(str(index), "is not an index of files.", "Download it again.")
+            if missing := sorted(named - {file.name for file in files}):
+                found = f"lacks {', '.join(missing)}: {index.name} names {len(named)} files, and {len(named) - len(missing)} are there."
+                return Problem(where, found, "Download the missing files.")
+        try:
+            for file in files:
+                open_tensors(file)
+        except UserError as error:
+            return error.problems[0]
+        return None
 
     def paths(self, prefixes: Sequence[str]) -> dict[str, Path]:
         """All files of the subfolders, hidden ones left out, by their path below the model's folder."""
@@ -112,18 +142,19 @@ class DiffusersFolder:
 
 
 class NoFiles:
-    """A model of which nothing but the family is known: all configurations are empty, so that its classes' defaults hold."""
+    """A model of which no more than its family and, by `configs`, a variant is known; without, its classes' defaults hold."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def config(self, part: str) -> dict[str, Any]:
-        """Empty."""
-        return {}
+    def __init__(self, name: str, configs: Callable[[str], dict[str, Any]] = lambda part: {}) -> None:
+        self.name, self.config = name, configs
+        self.check: Callable[[], None] = lambda: None
 
     def has(self, part: str) -> bool:
         """False."""
         return False
+
+    def lacks(self, part: str, weights: bool) -> Problem | None:
+        """Everything."""
+        return self._absent(part).problems[0]
 
     def paths(self, prefixes: Sequence[str]) -> dict[str, Path]:
         """None."""

@@ -12,15 +12,17 @@ if TYPE_CHECKING:
 
 
 def to_comfy(keys: KeyMap, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """All tensors under ComfyUI's names without prefix; raises KeyError for one that has no place there."""
+    """All tensors under ComfyUI's names without prefix; raises KeyError for one that has no place there or lacks its neighbours."""
     import torch
 
     parts: dict[str, tuple[Place, dict[int, Tensor]]] = {}
     for name, tensor in state.items():
-        place, parameter = _looked_up(keys.place, name)
+        place, parameter = place_of(keys.place, name)
         parts.setdefault(place.comfy + parameter, (place, {}))[1][place.number] = tensor
     made = {}
     for name, (place, tensors) in parts.items():
+        if missing := [module for number, module in enumerate(place.modules) if number not in tensors]:
+            raise KeyError(f"{missing[0]}, which {name} holds too")
         joined = torch.cat([tensors[number] for number in sorted(tensors)]) if len(tensors) > 1 else tensors[0]
         made[name] = swap_halves(joined) if place.swapped else joined
     return made
@@ -28,7 +30,7 @@ def to_comfy(keys: KeyMap, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def from_comfy(keys: KeyMap, name: str, tensor: Tensor, rows: Callable[[str], int]) -> Iterator[tuple[str, Tensor]]:
     """The diffusers tensors that one of ComfyUI's holds; `rows` gives the first dimension of each. Raises KeyError for an unknown name."""
-    place, parameter = _looked_up(keys.found, name)
+    place, parameter = place_of(keys.found, name)
     names = [module + parameter for module in place.modules]
     tensor = swap_halves(tensor) if place.swapped else tensor
     parts = tensor.split([rows(name) for name in names]) if len(names) > 1 else [tensor]
@@ -42,7 +44,7 @@ def swap_halves(rows: Tensor) -> Tensor:
     return torch.cat(rows.chunk(2)[::-1])
 
 
-def _looked_up(look: Callable[[str], Place], name: str) -> tuple[Place, str]:
+def place_of(look: Callable[[str], Place], name: str) -> tuple[Place, str]:
     """The place of a tensor that has a rule of its own, or of its module with the parameter's name and its dot."""
     try:
         return look(name), ""

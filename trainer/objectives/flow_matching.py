@@ -50,18 +50,30 @@ class FlowMatching:
 
         encoded = self.family.stack([self.dataset.latents(e.item, e.window) for e in examples])
         shape, keys = tuple(encoded["latents"].shape[1:]), [(e.epoch, e.position, e.window) for e in examples]
-        texts = [self.dataset.text(self._caption(e)) for e in examples]
+        texts = [self.dataset.text(self._caption(e), self.dataset.picture(e.item, e.window)) for e in examples]
         encoded["chance"] = torch.tensor([draws.uniform(self._seed, "condition", *key) for key in keys])
         if self.family.spec.first_frame_optional:  # a single frame would be given as a whole
             encoded["has_first_frame"] = (encoded["chance"] < self.job.objective.first_frame_probability) & (shape[1] > 1)
         if self.family.spec.guidance_input is not None:
             encoded["guidance"] = torch.full((len(examples),), self.job.objective.guidance or self.family.spec.guidance_input)
+        if self.job.objective.history_noise and "history" in encoded:
+            encoded |= self._drift(encoded["history"].shape[1:], keys)
         noise = torch.stack([draws.normal(shape, self._seed, "noise", *key) for key in keys])
         sigma = torch.stack([self._sigma(shape, expert, *key) for key in keys])
         weights = torch.tensor([e.weight for e in examples])
         text, encoded = (self._placed(tensors) for tensors in (self.family.text_inputs(texts), encoded))
         noise, sigma, weights = (t.to(self.device) for t in (noise, sigma, weights))
         return MicroBatch(encoded, text, noise, sigma, weights, examples)
+
+    def _drift(self, shape: Sequence[int], keys: Sequence[tuple[int, ...]]) -> dict[str, Tensor]:
+        """The noise that stands for what is wrong with a history that a model made, and its share in each example."""
+        import torch
+
+        most = self.job.objective.history_noise
+        return {
+            "drift": torch.stack([draws.normal(tuple(shape), self._seed, "drift", *key) for key in keys]),
+            "drift_level": torch.tensor([most * draws.uniform(self._seed, "drift level", *key) for key in keys]),
+        }
 
     @property
     def _seed(self) -> int:

@@ -18,7 +18,7 @@ _ATTEMPTS = 1000
 
 def shift_sigma(sigma: Tensor, shift: float) -> Tensor:
     """Moves noise levels up (shift > 1) or down (< 1): s·sigma / (1 + (s - 1)·sigma) (Esser et al. 2024, section 5.3.2)."""
-    return shift * sigma / (1 + (shift - 1) * sigma)
+    return (shift * sigma / (1 + (shift - 1) * sigma)).clamp(max=1)  # which rounding may pass
 
 
 def draw_sigma(settings: ObjectiveSettings, shift: float, *key: int | str) -> Tensor:
@@ -36,7 +36,7 @@ def draw_sigma(settings: ObjectiveSettings, shift: float, *key: int | str) -> Te
 def draw_sigma_within(
     low: float, high: float, settings: ObjectiveSettings, shift: float, level: Callable[[Tensor], Tensor], *key: int | str
 ) -> Tensor:
-    """The first of the key's noise levels in (low, high]; if none of many is, one of them all alike.
+    """The first of the key's noise levels in [low, high), or 1 if high is; if none of many is, one of them all alike.
 
     `level` gives the noise level at a time of the model's own schedule.
     """
@@ -44,9 +44,9 @@ def draw_sigma_within(
 
     for attempt in range(_ATTEMPTS):
         sigma = level(draw_sigma(settings, shift, *key, *((attempt,) if attempt else ())))
-        if low < sigma <= high:
+        if low <= sigma and (sigma < high or high == 1):
             return sigma
-    return high - (high - low) * torch.rand((), generator=draws.generator(*key, "uniform"))
+    return low + (high - low) * torch.rand((), generator=draws.generator(*key, "uniform"))
 
 
 def min_snr_weight(sigma: Tensor, gamma: float) -> Tensor:

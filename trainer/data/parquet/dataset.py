@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from ..pictures import Picture
+
 
 @dataclass(frozen=True)
 class Found:
@@ -73,7 +75,11 @@ class ParquetDataset:
         assert window == 0, "a row is one example"
         return {"latents": self.rows[item.key].read("vae_latent", latent_axes)}
 
-    def text(self, caption: str) -> dict[str, Tensor]:
+    def picture(self, item: Item, window: int = 0) -> str:
+        """Empty: what the files hold is of models whose texts see no picture."""
+        return ""
+
+    def text(self, caption: str, picture: str = "") -> dict[str, Tensor]:
         """Embeddings of a row's caption, of the empty caption, or of a text that was added; raises KeyError for any other."""
         if caption in self.captions:
             return {"text": self.captions[caption].read("text_embedding", text_axes)}
@@ -83,7 +89,7 @@ class ParquetDataset:
             raise KeyError(caption)
         return {"text": self.blank}
 
-    def add_text(self, text: str) -> None:
+    def add_text(self, text: str, picture: Picture | None = None) -> None:
         """Encodes one more text, such as a sample prompt; raises UserError if there is nothing to encode it with."""
         if text in self.captions or (not text and self.texts is None):
             return

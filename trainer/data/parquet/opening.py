@@ -52,6 +52,8 @@ def open_parquet(
         raise fail(f"{where}.folder", "is empty.", "Give the folder that holds the Parquet files.")
     if not family.spec.text_width:
         raise fail(source.folder, "holds one embedding per caption, and this model needs several.", "Train it on the clips themselves.")
+    if family.spec.required:
+        raise fail(source.folder, "holds no pictures to start from, and this model needs them.", "Train it on the clips themselves.")
     captions = captions or CaptionSettings()
     teller = Teller(log, DatasetReport(family.spec.fps))
     opening = _Opening(family, store, teller, f"{where}.encoder")

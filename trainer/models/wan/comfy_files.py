@@ -1,10 +1,10 @@
-"""Writes a diffusers folder's transformer and VAE as the single files that ComfyUI's loaders read."""
+"""Writes diffusers folders of transformers and VAEs as the single files that ComfyUI's loaders read."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...files import complete_or_absent
 from ..key_tensors import to_comfy
@@ -14,17 +14,23 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def write_comfy_files(transformer_folder: Path, vae_folder: Path, transformer_file: Path, vae_file: Path) -> None:
-    """Converts the parts of a diffusers folder; the files appear complete or not at all.
+def write_transformer(folder: Path, file: Path) -> None:
+    """One transformer's diffusers folder as a file, which appears complete or not at all.
 
-    The transformer's metadata names its head count and text width, which ComfyUI otherwise assumes from the
-    released sizes.
+    The metadata name its head count and text width, which ComfyUI otherwise assumes from the released sizes.
     """
-    config = json.loads((transformer_folder / "config.json").read_text(encoding="utf-8"))
+    config = _config(folder)
     shape = {"num_heads": config["num_attention_heads"], "text_dim": config["text_dim"]}
-    transformer = to_comfy(keys.TRANSFORMER, _tensors(transformer_folder))
-    _write(transformer, transformer_file, {"config": json.dumps({"transformer": shape})})
-    _write({keys.vae_tensor_to_comfy(k): v for k, v in _tensors(vae_folder).items()}, vae_file, {})
+    _write(to_comfy(keys.TRANSFORMER, _tensors(folder)), file, {"config": json.dumps({"transformer": shape})})
+
+
+def write_vae(folder: Path, file: Path) -> None:
+    """A VAE's diffusers folder as a file, which appears complete or not at all."""
+    _write(to_comfy(keys.vae_keys(_config(folder)), _tensors(folder)), file, {})
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "config.json").read_text(encoding="utf-8"))
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:

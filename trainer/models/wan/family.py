@@ -1,58 +1,69 @@
-"""Wan 2.1 text-to-video as a ModelFamily. Target, timesteps and text follow diffusers' WanPipeline."""
+"""Wan 2.1 and 2.2 as a ModelFamily. Target, timesteps and text follow diffusers' WanPipeline and WanImageToVideoPipeline."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import html
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Problem, UserError
-from ..base import FamilySpec, FrameRule, ModelFamily, TextEncoder
+from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
-from . import keys
-from .comfy_files import write_comfy_files
+from . import conditions, keys
+from .comfy_files import write_transformer, write_vae
+from .single_files import LAYOUT
+from .variants import find_variant
 
 if TYPE_CHECKING:
     import torch
     from diffusers import ModelMixin
     from torch import Tensor, nn
 
-VARIANTS = {  # (layers, width) -> name, default frames x height x width, guidance
-    (30, 1536): ("t2v-1.3b", (81, 480, 832), 5.0),
-    (40, 5120): ("t2v-14b", (81, 480, 832), 5.0),
-}
-SMALL = ("t2v-small", (17, 64, 64), 2.0)  # any other size: the shipped demo model and test models
-MAX_TEXT_LENGTH = 512  # WanPipeline's max_sequence_length
-ATTENTION = r"blocks\.\d+\.attn[12]\.(to_q|to_k|to_v|to_out\.0)"
+MAX_TEXT_LENGTH = 512  # WanPipeline's max_sequence_length; with an image embedding before the text, diffusers takes no other
+ATTENTION = r"blocks\.\d+\.attn[12]\.(to_q|to_k|to_v|to_out\.0|add_k_proj|add_v_proj)"
 FEED_FORWARD = r"blocks\.\d+\.ffn\.net\.(0\.proj|2)"
 
 
 class Wan(ModelFamily):
-    """A diffusers folder of Wan 2.1 text-to-video."""
+    """Text-to-video, image-to-video, first and last frame, and both in one; 2.2 with two experts.
+
+    Beside the latents, `given` holds "frames" [B, C, T, h, w], latents of a clip that shows only the given frames,
+    "seen" [B, pictures, tokens, D], the image embedding of those, or "first_frame" [B, C, 1, h, w]; none is normalised.
+    """
+
+    layout = LAYOUT
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
         transformer, tokenizer, scheduler, vae = map(files.config, ("transformer", "tokenizer", "scheduler", "vae"))
-        width = transformer.get("num_attention_heads", 40) * transformer.get("attention_head_dim", 128)
-        variant, bucket, guidance = VARIANTS.get((transformer.get("num_layers", 40), width), SMALL)
-        shift = float(scheduler.get("flow_shift") or scheduler.get("shift") or 3.0)
         self.config = transformer
         self.latents_mean: list[float] = vae.get("latents_mean", [])
         self.latents_std: list[float] = vae.get("latents_std", [])
+        shift = float(scheduler.get("flow_shift") or scheduler.get("shift") or 3.0)
+        channels, stride = vae.get("z_dim", 16), (vae.get("scale_factor_temporal", 4), vae.get("scale_factor_spatial", 8))
+        self.patch: list[int] = transformer.get("patch_size", [1, 2, 2])
+        self.variant = variant = find_variant(files, shift, channels, stride[0])
+        text_length = MAX_TEXT_LENGTH if variant.sees_pictures else int(tokenizer.get("model_max_length", MAX_TEXT_LENGTH))
         self.spec = FamilySpec(
             family="wan",
-            variant=variant,
-            frame_rule=FrameRule(4, 1),
-            size_multiple=16,
-            fps=16.0,
-            latent_channels=16,
-            latent_stride=(4, 8, 8),
-            text_length=min(MAX_TEXT_LENGTH, int(tokenizer.get("model_max_length", MAX_TEXT_LENGTH))),
+            variant=variant.name,
+            frame_rule=FrameRule(stride[0], 1),
+            size_multiple=stride[1] * self.patch[1],
+            fps=variant.fps,
+            latent_channels=channels,
+            latent_stride=(stride[0], stride[1], stride[1]),
+            text_length=min(MAX_TEXT_LENGTH, text_length),
             train_shift=shift,
             sample_shift=shift,
-            guidance=guidance,
-            default_bucket=bucket,
+            guidance=variant.guidance,
+            default_bucket=variant.bucket,
+            conditions=variant.conditions,
+            required=variant.required,
+            image_encoder=variant.sees_pictures,
+            experts=variant.experts,
+            step_distilled=variant.step_distilled,
             adapter_targets={"all": f"{ATTENTION}|{FEED_FORWARD}", "attention": ATTENTION, "feed-forward": FEED_FORWARD},
             text_width=transformer.get("text_dim", 4096),
         )
@@ -61,20 +72,20 @@ class Wan(ModelFamily):
 
     @classmethod
     def recognises(cls, files: ModelFiles) -> bool:
-        """True for a model whose transformer is a WanTransformer3DModel."""
-        return files.config("transformer").get("_class_name") == "WanTransformer3DModel"
+        """True for any Wan transformer; those that cannot be trained are refused by name."""
+        name = str(files.config("transformer").get("_class_name"))
+        return name.startswith("Wan") and name.endswith("Transformer3DModel")
 
     def check_files(self) -> None:
-        """Raises UserError for missing parts and for variants that are not text-to-video."""
-        problems = missing_parts(self.files, ("transformer", "vae", "text_encoder"), ("tokenizer",))
-        channels = self.config.get("in_channels", 16)
-        if self.config.get("image_dim") or channels != 16 or self.files.config("transformer_2"):
-            found = (
-                "two experts" if self.files.config("transformer_2") else f"{channels} input channels" if channels != 16 else "image input"
-            )
-            problems.append(
-                Problem(self.files.name, f"is not Wan 2.1 text-to-video: it has {found}.", "Other variants are not supported yet.")
-            )
+        """Raises UserError for missing parts and for variants that are not known here."""
+        seen = (("image_encoder",), ("image_processor",)) if self.spec.image_encoder else ((), ())
+        parts = [expert.part for expert in self.spec.experts]
+        problems = missing_parts(self.files, (*parts, "vae", "text_encoder", *seen[0]), ("tokenizer", *seen[1]))
+        problems += self.variant.problems
+        channels = self.spec.latent_channels
+        if self.files.config("vae") and {len(self.latents_mean), len(self.latents_std)} != {channels}:
+            found = f"latents_mean and latents_std do not name {channels} channels."
+            problems.append(Problem(f"{self.files.name}, vae", found, "Download this part of the model again."))
         if problems:
             raise UserError(problems)
 
@@ -99,21 +110,49 @@ class Wan(ModelFamily):
         tokenizer = AutoTokenizer.from_pretrained(self.files.folder("tokenizer"), trust_remote_code=False)
         return TextEncoder(tokenizer, module.requires_grad_(False).eval())
 
+    def load_image_encoder(self, dtype: torch.dtype) -> ImageEncoder:
+        """CLIPImageProcessor and CLIPVisionModel on the CPU."""
+        from transformers import CLIPImageProcessor, CLIPVisionModel
+
+        module = self.files.load("image_encoder", CLIPVisionModel, dtype)
+        processor = CLIPImageProcessor.from_pretrained(self.files.folder("image_processor"))
+        return ImageEncoder(processor, module.requires_grad_(False).eval())
+
     # encoders
 
     def encode_video(self, vae: Any, frames: Tensor) -> dict[str, Tensor]:
-        """[F, H, W, 3] uint8 -> {"latents": [16, T, h, w] float32}, posterior mode, un-normalised."""
+        """[F, H, W, 3] uint8 -> {"latents": [C, T, h, w] float32}, posterior mode, un-normalised."""
+        return {"latents": self._encoded(vae, frames / 127.5 - 1)}
+
+    def _encoded(self, vae: Any, clip: Tensor) -> Tensor:
+        """[F, H, W, 3] in -1..1 -> [C, T, h, w] float32 on the CPU."""
         import torch
         from einops import rearrange
 
         parameter = next(vae.parameters())
-        video = rearrange(frames, "f h w c -> 1 c f h w").to(parameter.device, parameter.dtype) / 127.5 - 1
+        video = rearrange(clip, "f h w c -> 1 c f h w").to(parameter.device, parameter.dtype)
         with torch.no_grad():
-            latents = vae.encode(video).latent_dist.mode()
-        return {"latents": latents[0].float().cpu()}
+            return vae.encode(video).latent_dist.mode()[0].float().cpu()
+
+    def encode_conditions(
+        self, vae: Any, encoder: ImageEncoder | None, pictures: Mapping[str, Tensor], size: tuple[int, int, int]
+    ) -> dict[str, Tensor]:
+        """{"first_frame"}, or {"frames"} and with an image encoder {"seen"}; empty without pictures."""
+        import torch
+
+        if not pictures:
+            return {}
+        first, last = pictures["first_frame"], pictures.get("last_frame")
+        if self.variant.kind == "ti2v":
+            return {"first_frame": self._encoded(vae, conditions.clip_of(1, first, None))}
+        given = {"frames": self._encoded(vae, conditions.clip_of(size[0], first, last))}
+        if encoder:
+            with torch.no_grad():
+                given["seen"] = conditions.seen(encoder, [first] if last is None else [first, last]).cpu()
+        return given
 
     def decode_video(self, vae: Any, latents: Tensor) -> Tensor:
-        """Model-space latents [1, 16, T, h, w] -> [F, H, W, 3] uint8 on the CPU."""
+        """Model-space latents [1, C, T, h, w] -> [F, H, W, 3] uint8 on the CPU."""
         import torch
         from einops import rearrange
 
@@ -128,7 +167,7 @@ class Wan(ModelFamily):
         """{"text": [L, D] float32}, L tokens of the cleaned caption."""
         import torch
 
-        cleaned = " ".join(text.split())
+        cleaned = " ".join(html.unescape(html.unescape(text)).split())  # the pipeline's prompt_clean
         tokens = encoder.tokenizer(cleaned, truncation=True, max_length=self.spec.text_length, return_tensors="pt")
         if tokens.input_ids.shape[1] == self.spec.text_length and len(encoder.tokenizer(cleaned).input_ids) > self.spec.text_length:
             encoder.truncated.append(text)
@@ -157,8 +196,45 @@ class Wan(ModelFamily):
         return {"encoder_hidden_states": torch.stack([pad(t["text"], (0, 0, 0, length - len(t["text"]))) for t in texts])}
 
     def denoiser_inputs(self, x: Tensor, sigma: Tensor, text: dict[str, Tensor], given: dict[str, Tensor]) -> dict[str, Any]:
-        """Arguments of WanTransformer3DModel; its timestep is 1000 · sigma."""
-        return {"hidden_states": x, "timestep": sigma * 1000, **text}
+        """Arguments of WanTransformer3DModel; its timestep is 1000 · sigma, for text-and-image-to-video one for each token."""
+        import torch
+
+        inputs = {"hidden_states": x, "timestep": sigma * 1000, **text}
+        if "frames" in given:
+            mask = conditions.frame_mask(x, self.spec.latent_stride[0], last="last_frame" in self.spec.conditions)
+            inputs["hidden_states"] = torch.cat([x, mask, self.normalize(given["frames"])], dim=1)
+        if "seen" in given:
+            inputs["encoder_hidden_states_image"] = given["seen"].flatten(0, 1)
+        if self.variant.kind == "ti2v":
+            inputs["timestep"] = conditions.token_times(sigma * 1000, x.shape[2:], self.patch, self._begins(x, given))
+        return inputs
+
+    def conditioned(self, x: Tensor, given: dict[str, Tensor]) -> Tensor:
+        """X with the clean first latent frame put in place, for those examples that begin with one."""
+        import torch
+
+        begins = self._begins(x, given)
+        if begins is None:
+            return x
+        first = torch.where(begins.view(-1, 1, 1, 1, 1), self.normalize(given["first_frame"]), x[:, :, :1])
+        return torch.cat([first, x[:, :, 1:]], dim=2)
+
+    def loss_mask(self, x: Tensor, given: dict[str, Tensor]) -> Tensor | None:
+        """0 in a given first latent frame: [B, 1, T, 1, 1]."""
+        begins = self._begins(x, given)
+        if begins is None:
+            return None
+        mask = x.new_ones((len(x), 1, x.shape[2], 1, 1))
+        mask[:, 0, 0, 0, 0] = (~begins).to(mask.dtype)
+        return mask
+
+    def _begins(self, x: Tensor, given: dict[str, Tensor]) -> Tensor | None:
+        """Which examples [B] begin with a clean first frame; None if no picture is given."""
+        import torch
+
+        if "first_frame" not in given:
+            return None
+        return given.get("has_first_frame", torch.ones(len(x), dtype=torch.bool, device=x.device))
 
     # LoRA
 
@@ -168,5 +244,6 @@ class Wan(ModelFamily):
         return keys.TRANSFORMER
 
     def write_comfy_files(self, transformer: Path, vae: Path) -> None:
-        """Two .safetensors files in the names of the original release."""
-        write_comfy_files(self.files.folder("transformer"), self.files.folder("vae"), transformer, vae)
+        """Two .safetensors files in the names of the original release; of two experts the first."""
+        write_transformer(self.files.folder("transformer"), transformer)
+        write_vae(self.files.folder("vae"), vae)

@@ -1,12 +1,13 @@
 """Names of Wan's tensors in diffusers and in ComfyUI (the original release's names), both ways.
 
 Source: the parameter names of diffusers' WanTransformer3DModel and AutoencoderKLWan against those of the
-released Wan 2.1 files.
+released Wan 2.1 and 2.2 files.
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
+from typing import Any
 
 from ..key_map import KeyMap, Rule
 
@@ -44,30 +45,38 @@ TRANSFORMER = KeyMap([
 ])  # fmt: skip
 
 
-_VAE_RULES = [
-    (r"^quant_conv\.", "conv1."),
-    (r"^post_quant_conv\.", "conv2."),
-    (r"\.conv_in\.", ".conv1."),
-    (r"\.norm_out\.", ".head.0."),
-    (r"\.conv_out\.", ".head.2."),
-    (r"\.mid_block\.resnets\.0\.", ".middle.0."),
-    (r"\.mid_block\.attentions\.0\.", ".middle.1."),
-    (r"\.mid_block\.resnets\.1\.", ".middle.2."),
-    (r"^encoder\.down_blocks\.", "encoder.downsamples."),
-]
 _RESIDUAL = {"norm1": "residual.0", "conv1": "residual.2", "norm2": "residual.3", "conv2": "residual.6", "conv_shortcut": "shortcut"}
+_SAMPLING = {"resample.1": "resample.1", "time_conv": "time_conv"}
+_ATTENTION_BLOCK = {"norm": "norm", "to_qkv": "to_qkv", "proj": "proj"}
 
 
-def vae_tensor_to_comfy(name: str) -> str:
-    """ComfyUI's name of a tensor of the VAE (three residual blocks and an upsampler in each decoder stage)."""
-    in_block = re.match(r"(en|de)coder\.(mid_block|down_blocks|up_blocks)\.", name)
-    for pattern, replacement in _VAE_RULES:
-        name = re.sub(pattern, replacement, name)
-    name = re.sub(
-        r"decoder\.up_blocks\.(\d+)\.(resnets|upsamplers)\.(\d+)\.",
-        lambda m: f"decoder.upsamples.{4 * int(m[1]) + (int(m[3]) if m[2] == 'resnets' else 3)}.",
-        name,
-    )
-    if in_block:
-        name = re.sub(r"\.(norm1|conv1|norm2|conv2|conv_shortcut)\.", lambda m: f".{_RESIDUAL[m[1]]}.", name)
-    return name
+def vae_keys(config: Mapping[str, Any]) -> KeyMap:
+    """Names of AutoencoderKLWan's modules; each stage has `num_res_blocks` residual blocks, in the decoder one more, then a resampler.
+
+    Wan 2.1 counts the blocks of all stages through, in diffusers its encoder too; Wan 2.2 (`is_residual`) those of each stage.
+    """
+    blocks, stages = int(config["num_res_blocks"]), range(len(config["dim_mult"]))
+    rules = [Rule("quant_conv", "conv1"), Rule("post_quant_conv", "conv2")]
+    for coder in ("encoder", "decoder"):
+        ends = {"conv_in": "conv1", "norm_out": "head.0", "conv_out": "head.2"}
+        rules += _below(f"{coder}.", f"{coder}.", ends)
+        rules += _below(f"{coder}.mid_block.resnets.0.", f"{coder}.middle.0.", _RESIDUAL)
+        rules += _below(f"{coder}.mid_block.attentions.0.", f"{coder}.middle.1.", _ATTENTION_BLOCK)
+        rules += _below(f"{coder}.mid_block.resnets.1.", f"{coder}.middle.2.", _RESIDUAL)
+    if config.get("is_residual"):
+        rules += _below("encoder.down_blocks.*.resnets.*.", "encoder.downsamples.*.downsamples.*.", _RESIDUAL)
+        rules += _below("encoder.down_blocks.*.downsampler.", f"encoder.downsamples.*.downsamples.{blocks}.", _SAMPLING)
+        rules += _below("decoder.up_blocks.*.resnets.*.", "decoder.upsamples.*.upsamples.*.", _RESIDUAL)
+        rules += _below("decoder.up_blocks.*.upsampler.", f"decoder.upsamples.*.upsamples.{blocks + 1}.", _SAMPLING)
+        return KeyMap(rules, prefix="")
+    rules += _below("encoder.down_blocks.*.", "encoder.downsamples.*.", {**_RESIDUAL, **_SAMPLING})
+    for stage in stages:
+        first = stage * (blocks + 2)
+        for block in range(blocks + 1):
+            rules += _below(f"decoder.up_blocks.{stage}.resnets.{block}.", f"decoder.upsamples.{first + block}.", _RESIDUAL)
+        rules += _below(f"decoder.up_blocks.{stage}.upsamplers.0.", f"decoder.upsamples.{first + blocks + 1}.", _SAMPLING)
+    return KeyMap(rules, prefix="")
+
+
+def _below(ours: str, theirs: str, names: Mapping[str, str]) -> list[Rule]:
+    return [Rule(ours + own, theirs + other) for own, other in names.items()]

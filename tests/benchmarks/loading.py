@@ -1,0 +1,113 @@
+"""Host memory while a full-size transformer is loaded from a single file: python tests/benchmarks/loading.py [--form bf16] [--layers 8]
+
+The file has the shapes of Wan's 14B and takes no disk space: its bytes were never written and read as zeros. A process of its
+own loads it; a thread there reads RssAnon, the memory that is the process's own and not a file's, every 5 ms. The line ends
+with whether the peak is at most what the model holds, its largest tensor and 1 GiB more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+GIB = 2**30
+FORMS = ("fp8_scaled, kept", "fp8_scaled, to bf16", "bf16")
+
+
+def write_file(folder: Path, layers: int, scaled: bool) -> Path:
+    """A transformer's file under ComfyUI's names."""
+    import torch
+
+    from tests.models.headers import with_old_scales, write_header
+    from trainer.models.key_tensors import to_comfy
+    from trainer.models.loading import empty_model
+    from trainer.models.wan import Family
+    from trainer.models.wan.keys import TRANSFORMER
+
+    assert Family.layout is not None
+    config = {**Family.layout.config("t2v-14b", "transformer"), "num_layers": layers}
+    from diffusers import WanTransformer3DModel
+
+    state = empty_model(WanTransformer3DModel, config).state_dict()
+    shapes = {name: tuple(tensor.shape) for name, tensor in to_comfy(TRANSFORMER, state).items()}
+    assert all(tensor.device == torch.device("meta") for tensor in state.values())
+    shapes, own = with_old_scales(shapes) if scaled else (shapes, {})
+    return write_header(folder / "model.safetensors", shapes, "BF16", own)
+
+
+class Watch:
+    """The largest RssAnon, and the largest tensor bytes, of this process since it was made."""
+
+    def __init__(self) -> None:
+        self.start = self.peak = anonymous()
+        self._on = True
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> int:
+        """Ends the watch: bytes at the peak above the start."""
+        self._on = False
+        self._thread.join()
+        self.peak = max(self.peak, anonymous())
+        return self.peak - self.start
+
+    def _look(self) -> None:
+        while self._on:
+            self.peak = max(self.peak, anonymous())
+            time.sleep(0.005)
+
+
+def anonymous() -> int:
+    """RssAnon of this process in bytes."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024
+
+
+def load(file: Path, form: str) -> None:
+    """Loads the file and prints a row of the table."""
+    import torch
+    from diffusers import WanTransformer3DModel
+
+    from trainer.job import ModelSettings
+    from trainer.models import FAMILIES, family_class
+    from trainer.models.assembly import open_single_files
+
+    layouts = {name: layout for name in FAMILIES if (layout := family_class(name).layout)}
+    files = open_single_files(ModelSettings(transformer=str(file)), layouts, keep_quantized="kept" in form)[1]
+    watch, began = Watch(), time.perf_counter()
+    model = files.load("transformer", WanTransformer3DModel, torch.bfloat16)
+    seconds, peak = time.perf_counter() - began, watch.stop()
+    sizes = [tensor.nbytes for tensor in (*model.parameters(), *model.buffers())]
+    limit = sum(sizes) + max(sizes) + GIB
+    row = " | ".join(f"{size / GIB:.2f}" for size in (sum(sizes), max(sizes), peak, limit))
+    print(f"| {form} | {row} | {seconds:.0f} | {'ok' if peak <= limit else 'TOO MUCH'} |")
+    sys.exit(peak > limit)
+
+
+def main() -> int:
+    """Prints the table; 1 if a row is over its limit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--form", choices=FORMS, action="append", help="default: all")
+    parser.add_argument("--layers", type=int, default=40)
+    parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.file:
+        load(given.file, given.form[0])
+    print("| file | model GiB | largest tensor | peak | limit | seconds | |\n|---|---|---|---|---|---|---|", flush=True)
+    failed = 0
+    for form in given.form or FORMS:
+        with tempfile.TemporaryDirectory() as folder:
+            file = write_file(Path(folder), given.layers, "fp8" in form)
+            failed |= subprocess.run([sys.executable, __file__, "--file", str(file), "--form", form], check=False).returncode
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Memory: how the frozen weights are held."""
