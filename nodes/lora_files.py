@@ -8,6 +8,7 @@ from comfy_api.latest import io, ui
 from pydantic import ValidationError
 
 from ..trainer.adapters.names import LABELS
+from ..trainer.errors import fail
 from ..trainer.job import OutputSettings
 from ..trainer.models import FAMILIES
 from ..trainer.packages import require
@@ -58,8 +59,8 @@ class ConvertLoRA(io.ComfyNode):
     @classmethod
     def fingerprint_inputs(cls, lora: str = "", **_: Any) -> Any:
         """Changes with the file."""
-        stat = models.lora_file(lora).stat()
-        return stat.st_size, stat.st_mtime_ns
+        stat = models.lora_file(lora).stat() if lora else None
+        return stat and (stat.st_size, stat.st_mtime_ns)
 
     @classmethod
     def execute(cls, lora: str, to: Any, name: str = "", family: str = TOLD) -> io.NodeOutput:
@@ -67,6 +68,8 @@ class ConvertLoRA(io.ComfyNode):
         require()
         from ..trainer.adapters.converting import convert
 
+        if not lora:
+            raise fail("LoRA", "none is chosen.", "Put LoRA files into models/loras.")
         source = models.lora_file(lora)
         output = models.output_file("loras", f"{name or f'{source.stem}-{to}'}.safetensors")
         written = convert(source, to, output, "" if family == TOLD else family)

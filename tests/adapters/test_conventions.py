@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from tests.adapters.loras import RANKS, added, assert_near, assert_same, fused_family, random_lora
 from tests.tiny import ALL, Tiny
 from tests.tiny.wan import write_tiny_wan
+from trainer.adapters.conventions import to_tensors
 from trainer.adapters.converting import convert
 from trainer.adapters.file import load_lora, save_lora
 from trainer.adapters.names import LABELS, find_layer, split_key
@@ -66,6 +67,55 @@ def test_names_are_those_of_each_convention(tmp_path: Path) -> None:
         assert {split_key(key)[0] for key in keys} == set(names)
         assert any(key.endswith(".alpha") for key in keys) == (convention != "diffusers")
         assert any(".lora_up." in key for key in keys) == (convention in ("musubi", "kohya"))
+
+
+WRITTEN = {  # a layer -> what other programs call it: ComfyUI's name, diffusion-pipe's where that differs, musubi-tuner's
+    "wan": {
+        "blocks.0.attn1.to_q": ("blocks.0.self_attn.q", "", "blocks_0_self_attn_q"),
+        "blocks.7.attn2.add_k_proj": ("blocks.7.cross_attn.k_img", "", "blocks_7_cross_attn_k_img"),
+        "blocks.7.ffn.net.0.proj": ("blocks.7.ffn.0", "", "blocks_7_ffn_0"),
+    },
+    "hunyuan_video": {
+        "transformer_blocks.0.attn.to_q": ("double_blocks.0.img_attn.qkv", "double_blocks.0.img_attn_qkv", "double_blocks_0_img_attn_qkv"),
+        "transformer_blocks.1.attn.to_add_out": (
+            "double_blocks.1.txt_attn.proj", "double_blocks.1.txt_attn_proj", "double_blocks_1_txt_attn_proj"
+        ),
+        "transformer_blocks.1.ff.net.0.proj": ("double_blocks.1.img_mlp.0", "double_blocks.1.img_mlp.fc1", "double_blocks_1_img_mlp_fc1"),
+        "transformer_blocks.1.norm1_context.linear": (
+            "double_blocks.1.txt_mod.lin", "double_blocks.1.txt_mod.linear", "double_blocks_1_txt_mod_linear"
+        ),
+        "single_transformer_blocks.3.norm.linear": (
+            "single_blocks.3.modulation.lin", "single_blocks.3.modulation.linear", "single_blocks_3_modulation_linear"
+        ),
+        "single_transformer_blocks.3.proj_mlp": ("single_blocks.3.linear1", "", "single_blocks_3_linear1"),
+        "context_embedder.token_refiner.refiner_blocks.0.ff.net.2": (
+            "txt_in.individual_token_refiner.blocks.0.mlp.2", "txt_in.individual_token_refiner.blocks.0.mlp.fc2",
+            "txt_in_individual_token_refiner_blocks_0_mlp_fc2",
+        ),
+    },
+    "framepack": {
+        "transformer_blocks.0.attn.to_q": ("double_blocks.0.img_attn_qkv", "", "transformer_blocks_0_attn_to_q"),
+        "single_transformer_blocks.3.proj_mlp": ("single_blocks.3.linear1", "", "single_transformer_blocks_3_proj_mlp"),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_released_families_have_the_names_that_others_read(name: str) -> None:
+    family = known_family(name)
+    for module, (comfy, pipe, musubi) in WRITTEN[name].items():
+        pair = LoraPair(
+            torch.randn(1, family.layer_shapes.get(module, (4, 4))[1]), torch.randn(family.layer_shapes.get(module, (4, 4))[0], 1), 1.0
+        )
+        weights = LoraWeights({module: pair})
+        for convention, expected in (
+            ("comfyui", f"diffusion_model.{comfy}"),
+            ("musubi", f"lora_unet_{musubi}"),
+            ("diffusers", f"transformer.{module}"),
+        ):
+            assert {split_key(key)[0] for key in to_tensors(weights, family, convention)} == {expected}  # type: ignore[arg-type]
+        for prefix in ("transformer.", "diffusion_model.", ""):
+            assert module in find_layer(f"{prefix}{pipe or comfy}", family.keys)[0].modules
 
 
 @pytest.mark.parametrize("modules", [["attn.to_k"], ["attn.to_q", "mlp_in"], ["attn.add_k"], ["attn.to_q", "attn.to_k", "attn.to_v"]])
@@ -223,7 +273,7 @@ def test_alpha_from_the_configuration_that_peft_writes(wan: Any, tmp_path: Path)
 
     config = LoraConfig(r=4, lora_alpha=6, target_modules=["to_k", "to_out.0"], init_lora_weights=False, alpha_pattern={"to_k": 3})
     model = get_peft_model(wan.load_transformer(torch.float32), config)
-    model.save_pretrained(tmp_path)
+    model.save_pretrained(str(tmp_path))
     assert_near(added(load_lora(tmp_path / "adapter_model.safetensors", wan)), peft_scales(model.base_model.model))
 
 

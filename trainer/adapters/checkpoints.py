@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -37,19 +36,15 @@ class Weights(Protocol):
 
 
 class FolderWeights:
-    """A transformer of an opened model."""
+    """A transformer of an opened model; it has the tensors of its configuration."""
 
     def __init__(self, family: ModelFamily, part: str) -> None:
-        self._family, self._part = family, part
-
-    @cached_property
-    def names(self) -> set[str]:
-        """Those of a model of this configuration."""
-        return set(self._family.skeleton.state_dict())
+        self._files, self._part = family.files, part
+        self.names = set(family.skeleton.state_dict())
 
     def tensor(self, name: str) -> Tensor:
         """A tensor; raises UserError if the files lack it."""
-        return self._family.files.tensor(self._part, name)
+        return self._files.tensor(self._part, name)
 
 
 class FileWeights:

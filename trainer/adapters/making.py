@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import fail
 from ..models import known_family, open_model
-from .checkpoints import FileWeights, FolderWeights, Weights
+from .checkpoints import FileWeights, FolderWeights
 from .combining import Loss, Size, merged, resized
 from .converting import Written, require_new, write
 from .extraction import Extracted, extract
@@ -78,10 +78,10 @@ def extract_files(
     for target in targets.values():
         require_new(target)
     for part, target in targets.items():
-        sides: list[Weights] = [
+        old, new = (
             FolderWeights(each, part) if each else FileWeights(path, owner) for each, path in zip(opened, (base, tuned), strict=True)
-        ]
-        found = extract(sides[0], sides[1], owner.keys, size, device, f"{base} and {tuned}", log)
+        )
+        found = extract(old, new, owner.keys, size, device, f"{base} and {tuned}", log)
         metadata = {TITLE: target.stem, "ss_output_name": target.stem, "ss_sd_model_name": base.name}
         write(found.weights, owner, target, metadata, convention)
         made.append((Written(target, owner.spec.family, found.weights, f"{tuned.name} - {base.name}", convention), found))

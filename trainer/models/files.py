@@ -145,8 +145,12 @@ class NoFiles:
     """A model of which no more than its family and, by `configs`, a variant is known; without, its classes' defaults hold."""
 
     def __init__(self, name: str, configs: Callable[[str], dict[str, Any]] = lambda part: {}) -> None:
-        self.name, self.config = name, configs
+        self.name, self._configs = name, configs
         self.check: Callable[[], None] = lambda: None
+
+    def config(self, part: str) -> dict[str, Any]:
+        """The variant's, or empty."""
+        return self._configs(part)
 
     def has(self, part: str) -> bool:
         """False."""
