@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -106,11 +107,26 @@ def test_parts_of_another_size_need_the_models_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"another size.*folder"):
         save_lora(LoraWeights({"blocks.0.attn.to_k": pair}), family, tmp_path / "lora.safetensors", {})
     save_file({"stack.0.first.lora_A": torch.ones(2, 8), "stack.0.first.lora_B": torch.ones(44, 2)}, tmp_path / "fused.safetensors")
-    with pytest.raises(UserError, match=r"layer of another size.*stack.0.first of 44 rows"):
+    with pytest.raises(UserError, match=r"layer of another size.*stack.0.first of 44x8"):
         load_lora(tmp_path / "fused.safetensors", family)
     save_file({"stack.7.first.lora_A": torch.ones(2, 8), "stack.7.first.lora_B": torch.ones(42, 2)}, tmp_path / "block.safetensors")
     with pytest.raises(UserError, match="layer of another size"):
         load_lora(tmp_path / "block.safetensors", family)
+
+
+def test_a_fused_layer_of_another_family_is_told_by_its_size(known: dict[str, Any], tmp_path: Path) -> None:
+    """Of two that have it in one size both are told; of zeros alone nothing is made."""
+    theirs = known["hunyuan_video"]
+    save_lora(random_lora(theirs, ["transformer_blocks.0.attn.to_q"]), theirs, tmp_path / "lora.safetensors", {})
+    ours = SimpleNamespace(
+        spec=SimpleNamespace(family="other"), keys=theirs.keys, layer_shapes=dict.fromkeys(theirs.layer_shapes, (2048, 2048))
+    )
+    with pytest.raises(UserError, match=r"another size than other's: .* of 9216x3072. It fits hunyuan_video"):
+        load_lora(tmp_path / "lora.safetensors", ours)  # type: ignore[arg-type]
+    zero = {key: tensor * 0 if ".lora_B." in key else tensor for key, tensor in load_file(tmp_path / "lora.safetensors").items()}
+    save_file(zero, tmp_path / "zero.safetensors")
+    with pytest.raises(UserError, match="all zero"):
+        convert(tmp_path / "zero.safetensors", "musubi", tmp_path / "made.safetensors", theirs)
 
 
 def whole(rank: int = 2) -> dict[str, torch.Tensor]:

@@ -15,7 +15,7 @@ from .names import LABELS, Convention
 from .peft_config import METADATA
 from .reading import open_lora, read_lora
 from .recognition import family_of
-from .weights import LoraWeights, check_finite
+from .weights import LoraWeights, check_changed, check_finite
 
 if TYPE_CHECKING:
     import torch
@@ -48,6 +48,7 @@ def convert(file: Path, convention: Convention, output: Path, model: ModelFamily
     raw = open_lora(file)
     family = family_of(raw, model)
     found = read_lora(raw, family)
+    check_changed(found.weights, str(file))
     write(found.weights, family, output, found.metadata, convention, found.dtype)
     return Written(output, family.spec.family, found.weights, f"{file.name}, {LABELS[found.convention]}", convention)
 

@@ -15,6 +15,7 @@ from .extraction import Extracted, extract
 from .names import Convention
 from .reading import LoraFile, open_lora, read_lora
 from .recognition import family_of
+from .weights import check_changed
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +36,7 @@ def merge_files(
     family = family_of(raws[0], model)
     found = [read_lora(raw, family) for raw in raws]
     weights = merged([(lora.weights, factor) for lora, factor in zip(found, factors, strict=True)])
+    check_changed(weights, " + ".join(map(str, files)))
     weights, loss = resized(weights, size) if size else (weights, None)
     write(weights, family, output, _merged_metadata(files, found, output), convention)
     source = " + ".join(f"{factor:g} · {file.name}" for file, factor in zip(files, factors, strict=True))
@@ -49,6 +51,7 @@ def resize_file(
     raw = open_lora(file)
     family = family_of(raw, model)
     found = read_lora(raw, family)
+    check_changed(found.weights, str(file))
     weights, loss = resized(found.weights, size)
     write(weights, family, output, found.metadata, convention)
     return Written(output, family.spec.family, weights, f"{file.name}, {found.weights}", convention), loss

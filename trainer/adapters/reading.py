@@ -12,7 +12,7 @@ from ..errors import fail
 from .comfy import parted
 from .names import Convention, find_layer, foreign, split_key
 from .peft_config import PeftConfig
-from .recognition import refusal
+from .recognition import misfit, refusal
 from .weights import LoraPair, LoraWeights, check_finite
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..models.base import ModelFamily
-    from ..models.key_map import Place
 
 Halves = dict[str, "Tensor"]  # "down", "up" and, where it has one, "alpha"
 MOST_NAMED = 3  # layers that an error names
@@ -91,7 +90,10 @@ def read_lora(raw: RawLora, family: ModelFamily) -> LoraFile:
             continue
         spoken.append(convention)
         alpha = _alpha(name, halves, config if convention == "diffusers" else PeftConfig(), where)
-        made = _parts(place, LoraPair(halves["down"].float(), halves["up"].float(), alpha).unfilled(), family, where)
+        try:
+            made = parted(place, LoraPair(halves["down"].float(), halves["up"].float(), alpha).unfilled(), family)
+        except KeyError:
+            raise misfit(raw, family, name) from None
         if twice := made.keys() & pairs.keys():
             raise fail(where, f"holds the layer {min(twice)} twice, once as {name}.", "Choose a file of one LoRA.")
         pairs |= made
@@ -132,14 +134,6 @@ def _alpha(name: str, halves: Halves, config: PeftConfig, where: str) -> float:
     if not 0 < alpha < float("inf"):
         raise fail(where, f"has alpha {alpha}: it must be a number above zero.", "Choose another LoRA, or export this one again.")
     return alpha
-
-
-def _parts(place: Place, pair: LoraPair, family: ModelFamily, where: str) -> dict[str, LoraPair]:
-    try:
-        return parted(place, pair, family)
-    except KeyError as error:
-        found = f"has a layer of another size than {family.spec.family}'s: {error.args[0]}."
-        raise fail(where, found, "Choose a LoRA trained for this model, or give the folder of the model that it belongs to.") from None
 
 
 def _such_as(names: Iterable[str]) -> str:

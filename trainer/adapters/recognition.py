@@ -63,17 +63,27 @@ def refusal(raw: RawLora, family: ModelFamily, strangers: Sequence[str]) -> User
     return fail(str(raw.file), found, f"Choose a LoRA trained for {family.spec.family}, or the model that this one belongs to.")
 
 
+def misfit(raw: RawLora, family: ModelFamily, layer: str) -> UserError:
+    """The error of a LoRA whose layer, that the family keeps as several, has not the size of these."""
+    rows, columns = raw.sizes[layer]
+    found = f"has a layer of another size than {family.spec.family}'s: {layer} of {rows}x{columns}.{_fits(raw.sizes)}"
+    return fail(str(raw.file), found, "Choose a LoRA trained for this model, or give the folder of the model that it belongs to.")
+
+
 def require_fit(weights: LoraWeights, family: ModelFamily, where: str) -> None:
     """Raises UserError if the LoRA has layers that the model lacks or has in another size, saying whose they are."""
     try:
         require_modules(weights, family.layer_shapes, where)
     except UserError as error:
         sizes = {name: (pair.up.shape[0], pair.down.shape[1]) for name, pair in weights.pairs.items()}
-        others = [f"{found.family.spec.family} {found.family.spec.variant}" for found in candidates(sizes) if found.fits]
-        if not others:
-            raise
         problem = error.problems[0]
-        raise fail(problem.where, f"{problem.found} It fits {' and '.join(others)}.", problem.cure) from None
+        raise fail(problem.where, problem.found + _fits(sizes), problem.cure) from None
+
+
+def _fits(sizes: Sizes) -> str:
+    """What such layers belong to, as a sentence after others; empty if that is not known."""
+    found = [f"{candidate.family.spec.family} {candidate.family.spec.variant}" for candidate in candidates(sizes) if candidate.fits]
+    return f" It fits {' and '.join(found)}." if found else ""
 
 
 def _example(family: ModelFamily) -> str:
