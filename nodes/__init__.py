@@ -40,6 +40,7 @@ NODES = (
     ("train", "TrainVideoModel"),
     ("sample", "SampleVideo"),
     ("sample", "EncodePrompt"),
+    ("lora_files", "ConvertLoRA"),
 )
 
 

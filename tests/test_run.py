@@ -1,15 +1,18 @@
 """A run from settings to LoRA file: resume is exact, cancel saves, a finished run is not trained again."""
 
+import hashlib
 import json
 import shutil
 
 import av
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 from tests.tiny.wan import write_tiny_wan
 from trainer.adapters.file import load_lora
 from trainer.data import content
+from trainer.data.content import ContentIndex, component_identity
 from trainer.data.pruning import prune
 from trainer.errors import Interrupted, UserError
 from trainer.events import Silent, read_events
@@ -84,6 +87,13 @@ def test_a_whole_run(model, whole):
     assert len(whole.losses) == 6 and whole.steps == 6
     assert whole.lora.is_file() and whole.lora.parent.name == "run"
     assert load_lora(whole.lora, open_model(model)).strengths == [(4, 4.0)]
+    with safe_open(whole.lora, "pt") as file:
+        told = file.metadata()
+    base = component_identity(ContentIndex(whole.folder / "none.json"), open_model(model).files.paths(["transformer"]))
+    assert told["video_trainer.base_model_hash"] == base
+    data = whole.lora.read_bytes()
+    digest = hashlib.sha256(data[8 + int.from_bytes(data[:8], "little") :]).hexdigest()
+    assert told["sshs_model_hash"] == digest and told["modelspec.hash_sha256"] == f"0x{digest}"
     assert [p.name for p in sorted((whole.folder / "samples").iterdir())] == ["step-000000", "step-000003", "step-000006"]
     assert RunFolder.open(whole.folder).checkpoints() == [2, 4, 6]
     kinds = [event["type"] for event in read_events(whole.folder / "events.jsonl")]

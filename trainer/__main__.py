@@ -1,4 +1,4 @@
-"""The command line: train, resume, sample, preview, import, cache, demo. Also runs by file path, for interpreters that ignore -m here."""
+"""The command line: train, resume, sample, preview, import, cache, demo, LoRA files. Runs by path too, where -m is ignored."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ except UserError as missing:
 from .console import Console
 from .files import check_can_write
 from .job import Bucket, ComputeSettings, ModelSettings, TrainingJob
+from .lora_commands import add_lora_commands
 from .options import add_numbers, at_least_one, checked, seed, within
 from .preview_settings import PreviewSettings
 from .prune_settings import PruneSettings
@@ -102,6 +103,8 @@ def _parser() -> argparse.ArgumentParser:
     add_numbers(cache, PruneSettings, ("unused_for",))
     cache.add_argument("--prune", action="store_true", dest="remove", help="remove those files")
     cache.set_defaults(command=_cache)
+
+    add_lora_commands(commands)
 
     demo = commands.add_parser("demo", help="train the shipped small model on a new concept and report")
     demo.add_argument("--steps", type=int, default=0, help="training steps; default: as many as the demo needs")

@@ -120,12 +120,14 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
             if reason:
                 log.notice(f"Training under the name '{folder.name}': {reason}.", "output.name", "info")
             with _failure_told(log):
-                return _train(job, places, folder, dataset, components, log)
+                return _train(job, places, folder, dataset, components, log, weights)
     finally:
         components.drop_all()
 
 
-def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: TrainingData, components: Components, log: EventLog) -> RunResult:
+def _train(
+    job: TrainingJob, places: Places, folder: RunFolder, dataset: TrainingData, components: Components, log: EventLog, base_hash: str
+) -> RunResult:
     from .adapters.export import Exporter
     from .data.sampler import Sampler
     from .experts import trained_experts
@@ -135,7 +137,7 @@ def _train(job: TrainingJob, places: Places, folder: RunFolder, dataset: Trainin
     from .training import Training
 
     family, compute, steps = components.family, components.compute, job.schedule.steps
-    exporter = Exporter(places.loras, folder.name, job, family)
+    exporter = Exporter(places.loras, folder.name, job, family, base_hash)
     experts = trained_experts(family.spec, job.model.expert)
     files, done = {expert.name: exporter.file(steps, expert.name) for expert in experts}, steps
     if folder.checkpoints()[-1:] == [steps] and all(_readable(file, family) for file in files.values()):
@@ -187,7 +189,7 @@ def check_against_model(job: TrainingJob, family: ModelFamily, fresh: bool) -> N
     A run that may be resumed does not need the LoRA that it continued from: its checkpoints hold all.
     """
     from .adapters.file import load_lora
-    from .adapters.weights import require_modules
+    from .adapters.recognition import require_fit
     from .experts import experts_until, trained_experts
     from .sampling import SampleRequest, read_pictures
 
@@ -206,7 +208,7 @@ def check_against_model(job: TrainingJob, family: ModelFamily, fresh: bool) -> N
             problems.append(Problem("schedule.steps", found, "Train longer, lower schedule.switch_every, or set model.expert to one."))
         for expert in experts if job.adapter.continue_from and fresh else ():
             file = _continued(job, expert, family)
-            require_modules(load_lora(file, family), family.layer_shapes, str(file))
+            require_fit(load_lora(file, family), family, str(file))
     except UserError as error:
         problems += error.problems
     if problems:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from .adapters.file import load_lora
 from .adapters.lora import Lora
-from .adapters.weights import require_modules
+from .adapters.recognition import require_fit
 from .components import Components
 from .compute import Compute
 from .errors import fail
@@ -218,7 +218,7 @@ class VideoSampler:
         self._strength = strength
         self._weights = {name: (load_lora(file, self.family), str(file)) for name, file in (lora or {}).items()}
         for weights, where in self._weights.values():
-            require_modules(weights, self.family.layer_shapes, where)
+            require_fit(weights, self.family, where)
         self.loras: list[Lora] = []
         self._texts: dict[tuple[str, Picture | None], dict[str, Tensor]] = {}
 

@@ -44,6 +44,7 @@ NODES = {
     "VideoTrainerTrain": "4 Train",
     "VideoTrainerSampleVideo": "5 Use",
     "VideoTrainerEncodePrompt": "5 Use",
+    "VideoTrainerConvertLoRA": "5 Use",
 }
 WIDGETS = {"INT", "FLOAT", "STRING", "BOOLEAN", "COMBO"}
 MOST_UNFOLDED = 8

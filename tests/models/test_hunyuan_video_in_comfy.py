@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from tests.conftest import find_comfyui
 from tests.tiny.hunyuan_video import POOLED_WIDTH, TEXT_WIDTH, write_i2v_concat, write_i2v_replace, write_t2v
-from trainer.adapters.comfy import from_comfy as lora_from_comfy
+from trainer.adapters.comfy import parted
 from trainer.adapters.comfy import to_comfy as lora_to_comfy
 from trainer.adapters.file import load_lora, save_lora
 from trainer.adapters.lora import Lora
@@ -189,11 +189,12 @@ def test_fused_modules_hold_each_part_and_zeros_for_the_others(family, tmp_path,
 def test_a_lora_on_the_fused_module_itself_is_parted(family):
     """As other trainers write it: every part reads all its ranks, and merging gives the same."""
     pair = LoraPair(torch.randn(4, 24), torch.randn(3 * 24 + 96, 4), 2.0)
-    back = lora_from_comfy({"single_blocks.0.linear1": pair}, family)
-    assert len(back.pairs) == 4
-    assert relative(merge(pair), merge(lora_to_comfy(back, family)["single_blocks.0.linear1"])) < 1e-6
+    place = family.keys.found("single_blocks.0.linear1")
+    back = parted(place, pair, family)
+    assert len(back) == 4
+    assert relative(merge(pair), merge(lora_to_comfy(LoraWeights(back), family)["single_blocks.0.linear1"])) < 1e-6
     with pytest.raises(KeyError):
-        lora_from_comfy({"single_blocks.0.linear1": LoraPair(pair.down, pair.up[1:], 2.0)}, family)
+        parted(place, LoraPair(pair.down, pair.up[1:], 2.0), family)
 
 
 def merge(pair):

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..job import MODEL_FILES
 from ..runfolder import step_name
-from .file import save_diffusers_lora, save_lora
+from .conventions import IMPLEMENTATIONS
+from .file import save_lora
 from .weights import LoraWeights, require_modules
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Exporter:
     name: str
     job: TrainingJob
     family: ModelFamily
+    base_hash: str = ""  # of the transformer's files, as data.content.component_identity gives it
 
     def file(self, step: int, expert: str = "") -> Path:
         """The file of a step, for models of several experts one for each."""
@@ -46,8 +48,8 @@ class Exporter:
         metadata = self.metadata(weights, step, expert)
         save_lora(weights, self.family, file, metadata)
         if self.family.spec.diffusers_copy:
-            used = {"modelspec.implementation": "https://github.com/huggingface/diffusers"}
-            save_diffusers_lora(weights, file.with_stem(f"{file.stem}-diffusers"), metadata | used)
+            used = {"modelspec.implementation": IMPLEMENTATIONS["diffusers"]}
+            save_lora(weights, self.family, file.with_stem(f"{file.stem}-diffusers"), metadata | used, "diffusers")
         return file
 
     def metadata(self, weights: LoraWeights, step: int, expert: str = "") -> dict[str, str]:
@@ -57,7 +59,7 @@ class Exporter:
             "format": "pt",
             "modelspec.sai_model_spec": "1.0.0",
             "modelspec.architecture": self.family.architecture,
-            "modelspec.implementation": "https://github.com/comfyanonymous/ComfyUI",
+            "modelspec.implementation": IMPLEMENTATIONS["comfyui"],
             "modelspec.title": self.name,
             "modelspec.date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "modelspec.prediction_type": "flow",
@@ -71,6 +73,7 @@ class Exporter:
             "ss_steps": str(step),
             "ss_learning_rate": str(job.optimizer.learning_rate),
             "ss_seed": str(job.schedule.seed),
+            **({"video_trainer.base_model_hash": self.base_hash} if self.base_hash else {}),
             "video_trainer.version": __version__,
             "video_trainer.job": json.dumps(_without_paths(job.model_dump(mode="json"))),
         }

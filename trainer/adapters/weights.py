@@ -36,6 +36,27 @@ class LoraPair:
 
         return self.alpha == other.alpha and torch.equal(self.down, other.down) and torch.equal(self.up, other.up)
 
+    def unfilled(self) -> LoraPair:
+        """This pair without the ranks that are zero in both halves: some programs fill layers up to one rank."""
+        used = self.up.any(0) | self.down.any(1)
+        if used.all() or not used.any():
+            return self
+        return LoraPair(self.down[used].contiguous(), self.up[:, used].contiguous(), self.scale * int(used.sum()))
+
+    @property
+    def size(self) -> float:
+        """Frobenius norm of what it adds to the layer's weight, which is not formed."""
+        up, down = self.up.double(), self.down.double()
+        return self.scale * max(float(((up.T @ up) * (down @ down.T)).sum()), 0.0) ** 0.5
+
+    def plus(self, other: LoraPair, factor: float = 1.0) -> LoraPair:
+        """The exact sum of this pair and `factor` times another of the same layer, of both ranks together."""
+        import torch
+
+        rank = self.rank + other.rank
+        up = torch.cat([self.up * self.scale, other.up * (other.scale * factor)], 1)
+        return LoraPair(torch.cat([self.down, other.down]), up, float(rank))
+
 
 @dataclass
 class LoraWeights:

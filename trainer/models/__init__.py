@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import fail, nearest
 from .assembly import open_single_files
 from .base import ModelFamily
-from .files import DiffusersFolder, ModelFiles
+from .files import DiffusersFolder, ModelFiles, NoFiles
 from .layout import FileLayout
 
 if TYPE_CHECKING:
@@ -31,6 +32,19 @@ def family_class(name: str) -> type[ModelFamily]:
 def layouts() -> dict[str, FileLayout]:
     """The layouts of the families that load from single files, by family."""
     return {name: layout for name in FAMILIES if (layout := family_class(name).layout)}
+
+
+def known_family(name: str) -> ModelFamily:
+    """A family without any model's files, for names and layers; sizes are those of its main release."""
+    return known_models(name)[0]
+
+
+@cache
+def known_models(name: str) -> tuple[ModelFamily, ...]:
+    """The family's main release, then the variants whose configurations ship, all without files."""
+    kind = family_class(name)
+    shipped = {f"{name} {variant}": partial(kind.layout.config, variant) for variant in kind.layout.variants} if kind.layout else {}
+    return kind(NoFiles(name)), *(kind(NoFiles(variant, configs)) for variant, configs in shipped.items())
 
 
 def open_model(model: Path | ModelSettings, family: str = "", keep_quantized: bool = True) -> ModelFamily:

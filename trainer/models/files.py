@@ -139,3 +139,42 @@ class DiffusersFolder:
                 if name in file.keys():  # noqa: SIM118 (the opened file is no mapping)
                     return file.get_tensor(name)
         raise fail(f"{self.name}, {part}", f"holds no tensor '{name}'.", "Download this part of the model again.")
+
+
+class NoFiles:
+    """A model of which no more than its family and, by `configs`, a variant is known; without, its classes' defaults hold."""
+
+    def __init__(self, name: str, configs: Callable[[str], dict[str, Any]] = lambda part: {}) -> None:
+        self.name, self._configs = name, configs
+        self.check: Callable[[], None] = lambda: None
+
+    def config(self, part: str) -> dict[str, Any]:
+        """The variant's, or empty."""
+        return self._configs(part)
+
+    def has(self, part: str) -> bool:
+        """False."""
+        return False
+
+    def lacks(self, part: str, weights: bool) -> Problem | None:
+        """Everything."""
+        return self._absent(part).problems[0]
+
+    def paths(self, prefixes: Sequence[str]) -> dict[str, Path]:
+        """None."""
+        return {}
+
+    def folder(self, part: str) -> Path:
+        """Raises UserError."""
+        raise self._absent(part)
+
+    def load(self, part: str, kind: type[M], dtype: torch.dtype) -> M:
+        """Raises UserError."""
+        raise self._absent(part)
+
+    def tensor(self, part: str, name: str) -> Tensor:
+        """Raises UserError."""
+        raise self._absent(part)
+
+    def _absent(self, part: str) -> UserError:
+        return fail(f"{self.name}, {part}", "is not there: only the model's family was named.", "Give the model's folder.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,14 @@ class Place:
 
 
 class KeyMap:
-    """Rules used both ways; of several that fit, the first counts."""
+    """Rules used both ways; of several that fit, the first counts.
 
-    def __init__(self, rules: Sequence[Rule], prefix: str = "diffusion_model.") -> None:
+    `original` rules name modules as the original release does where ComfyUI does not: LoRA files of other trainers use these.
+    """
+
+    def __init__(self, rules: Sequence[Rule], prefix: str = "diffusion_model.", original: Sequence[Rule] = ()) -> None:
         self.rules, self.prefix = tuple(rules), prefix
+        self.original: KeyMap = KeyMap((*original, *rules), prefix) if original else self  # reads ComfyUI's names too
         self._ours = [(_pattern(module), rule, number) for rule in rules for number, module in enumerate(rule.modules)]
         self._comfy = [(_pattern(rule.comfy), rule) for rule in rules]
 
@@ -56,6 +61,30 @@ class KeyMap:
             if match := pattern.fullmatch(comfy):
                 return _place(rule, match.groups(), 0)
         raise KeyError(comfy)
+
+    def found_flat(self, name: str) -> Place:
+        """What a name of this map or of diffusers holds, its dots written as underscores; raises KeyError if none or several fit."""
+        found: dict[tuple[str, ...], Place] = {}
+        for pattern, rule, alone in self._flat:
+            if match := pattern.fullmatch(name):
+                place = _place(rule, match.groups(), alone or 0)
+                place = place if alone is None else single(place.modules[alone])
+                found.setdefault(place.modules, place)
+        if len(found) != 1:
+            raise KeyError(name)
+        return next(iter(found.values()))
+
+    @cached_property
+    def _flat(self) -> list[tuple[re.Pattern[str], Rule, int | None]]:
+        """Patterns of this map's names, then those of diffusers with the module's number in its rule."""
+        theirs = [(_pattern(rule.comfy.replace(".", "_")), rule, None) for rule in self.rules]
+        ours = [(_pattern(module.replace(".", "_")), rule, number) for rule in self.rules for number, module in enumerate(rule.modules)]
+        return [*theirs, *ours]
+
+
+def single(module: str) -> Place:
+    """The place of a module that is held alone, under its own name."""
+    return Place(module, (module,))
 
 
 def _pattern(name: str) -> re.Pattern[str]:

@@ -5,6 +5,8 @@ Source: the parameter names of diffusers' HunyuanVideoTransformer3DModel against
 
 from __future__ import annotations
 
+import re
+
 from ..key_map import KeyMap, Rule
 
 
@@ -58,4 +60,21 @@ RULES = (
     Rule("norm_out.linear", "final_layer.adaLN_modulation.1", swapped=True),  # scale before shift in diffusers
     Rule("proj_out", "final_layer.linear"),
 )
-TRANSFORMER = KeyMap(RULES)
+_ORIGINAL = {  # what ComfyUI changed of the original release's names
+    r"_attn\.(qkv|proj)$": r"_attn_\1",
+    r"_mod\.lin$": "_mod.linear",
+    r"(_|\.)mlp\.0$": r"\1mlp.fc1",
+    r"(_|\.)mlp\.2$": r"\1mlp.fc2",
+    r"\.modulation\.lin$": ".modulation.linear",
+}
+
+
+def original(rule: Rule) -> Rule:
+    """A rule with the module's name in the original release, which LoRA files of diffusion-pipe and musubi-tuner use."""
+    name = rule.comfy
+    for pattern, replacement in _ORIGINAL.items():
+        name = re.sub(pattern, replacement, name)
+    return Rule(rule.diffusers, name, rule.swapped)
+
+
+TRANSFORMER = KeyMap(RULES, original=[original(rule) for rule in RULES])

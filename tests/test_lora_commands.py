@@ -1,0 +1,91 @@
+"""The LoRA commands write what they say, and refuse before they work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.adapters.loras import added, assert_near, assert_same, random_lora
+from tests.tiny.wan import write_tiny_wan
+from trainer.__main__ import main
+from trainer.adapters.combining import merged
+from trainer.adapters.file import load_lora, save_lora
+from trainer.models import open_model
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return open_model(write_tiny_wan(tmp_path_factory.mktemp("tiny") / "model"))
+
+
+@pytest.fixture
+def lora(family: Any, tmp_path: Path) -> Path:
+    save_lora(random_lora(family), family, tmp_path / "zorp.safetensors", {}, "musubi")
+    return tmp_path / "zorp.safetensors"
+
+
+@pytest.mark.parametrize("model", [(), ("--model", "wan"), ("--model", "folder")])
+def test_convert(family: Any, lora: Path, capsys: pytest.CaptureFixture[str], model: tuple[str, ...]) -> None:
+    named = [family.files.name if word == "folder" else word for word in model]
+    assert main(["convert-lora", str(lora), "--to", "diffusers", *named]) == 0
+    made = lora.with_name("zorp-diffusers.safetensors")
+    assert_same(load_lora(made, family), random_lora(family))
+    said = capsys.readouterr().out
+    assert str(made) in said and "wan" in said and "diffusers" in said
+    assert main(["convert-lora", str(lora), "--to", "diffusers", *named]) == 0  # the same again is no loss
+    assert main(["convert-lora", str(lora), "--to", "kohya", "--output", str(made), *named]) == 1
+    assert "exists already" in capsys.readouterr().err
+    assert_same(load_lora(made, family), random_lora(family))
+
+
+def test_merge_and_resize(family: Any, lora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "frob.safetensors"
+    save_lora(random_lora(family, seed=1), family, other, {})
+    assert main(["merge-lora", str(lora), str(other), "--weights", "1", "-0.5", "--output", str(tmp_path / "sum.safetensors")]) == 0
+    whole = merged([(random_lora(family), 1.0), (random_lora(family, seed=1), -0.5)])
+    assert_same(load_lora(tmp_path / "sum.safetensors", family), whole)
+    assert main(["merge-lora", str(lora), str(other)]) == 0
+    assert tmp_path.joinpath("zorp-merged.safetensors").is_file()
+    assert main(["merge-lora", str(lora), str(other), "--weights", "1"]) == 1
+    assert main(["resize-lora", str(tmp_path / "sum.safetensors"), "--rank", "2", "--to", "musubi"]) == 0
+    small = load_lora(tmp_path / "sum-resized.safetensors", family)
+    assert {pair.rank for pair in small.pairs.values()} == {2}
+    lost = [float((tensor - added(small)[name]).norm()) for name, tensor in added(whole).items()]
+    norm = sum(float(tensor.norm()) ** 2 for tensor in added(whole).values()) ** 0.5
+    assert f"relative error {sum(error**2 for error in lost) ** 0.5 / norm:.2e}" in capsys.readouterr().out
+    assert main(["resize-lora", str(lora)]) == 1
+
+
+def test_extract(family: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+
+    weights = random_lora(family, ranks=((2, 2.0),))
+    tuned = write_tiny_wan(tmp_path / "tuned")
+    transformer: Any = open_model(tuned).load_transformer(torch.float32)
+    modules = dict(transformer.named_modules())
+    for name, tensor in added(weights).items():
+        modules[name].weight.data += tensor.float()
+    transformer.save_pretrained(tuned / "transformer")
+    output = tmp_path / "lora.safetensors"
+    assert main(["extract-lora", family.files.name, str(tuned), "--rank", "2", "--device", "cpu", "--output", str(output)]) == 0
+    assert_near(added(load_lora(output, family)), added(weights), 1e-4)
+    assert "relative error" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["convert-lora", "absent.safetensors", "--to", "comfyui"], "absent.safetensors"),
+        (["convert-lora", "{lora}", "--to", "comfyui", "--model", "ltx_video"], "is not a ltx_video LoRA"),
+        (["convert-lora", "{lora}", "--to", "comfyui", "--model", "no_such_model"], "no_such_model"),
+        (["convert-lora", "{lora}", "--to", "comfyui", "--output", "{folder}"], "--output"),
+        (["merge-lora", "{lora}", "absent.safetensors"], "absent.safetensors"),
+        (["extract-lora", "{lora}", "{lora}", "--device", "cpu"], "Name their family"),
+        (["extract-lora", "{lora}", "{lora}", "--device", "cpu", "--model", "wan"], "is no wan model"),
+    ],
+)
+def test_what_cannot_be_done_is_said(lora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], found: str) -> None:
+    assert main([word.format(lora=lora, folder=tmp_path) for word in words]) == 1
+    assert found in capsys.readouterr().err
