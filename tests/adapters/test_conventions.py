@@ -93,6 +93,14 @@ WRITTEN = {  # a layer -> what other programs call it: ComfyUI's name, diffusion
             "txt_in_individual_token_refiner_blocks_0_mlp_fc2",
         ),
     },
+    "hidream": {
+        "double_stream_blocks.0.block.attn1.to_q_t": (
+            "double_stream_blocks.0.block.attn1.to_q_t", "", "double_stream_blocks_0_block_attn1_to_q_t"
+        ),
+        "single_stream_blocks.31.block.ff_i.experts.3.w2": (
+            "single_stream_blocks.31.block.ff_i.experts.3.w2", "", "single_stream_blocks_31_block_ff_i_experts_3_w2"
+        ),
+    },
     "hunyuan_video_15": {
         "transformer_blocks.0.attn.to_q": ("double_blocks.0.img_attn.qkv", "double_blocks.0.img_attn_qkv", "double_blocks_0_img_attn_q"),
         "transformer_blocks.1.attn.add_k_proj": (

@@ -22,7 +22,16 @@ from trainer.models.shapes import with_config
 
 FP8 = torch.float8_e4m3fn
 STARTS = {"llama": "model.", "qwen2_5_vl_text": "model.", "clip_text_model": "text_model."}  # of names, which transformers 5 leaves out
-BLOCKS = ("blocks.", "encoder.block.", "double_blocks.", "single_blocks.", "transformer_blocks.", "single_transformer_blocks.")
+BLOCKS = (
+    "blocks.",
+    "encoder.block.",
+    "double_blocks.",
+    "single_blocks.",
+    "transformer_blocks.",
+    "single_transformer_blocks.",
+    "double_stream_blocks.",
+    "single_stream_blocks.",
+)
 
 
 def sentencepiece_model(size: int = 120) -> bytes:
@@ -87,7 +96,9 @@ def encoder_file(folder: Path, part: str) -> tuple[dict[str, Tensor], dict[str, 
         said = {name.rpartition("language_model.")[2]: tensor for name, tensor in tensors.items() if "language_model." in name}
         return {f"model.{name.removeprefix('model.')}": tensor for name, tensor in said.items()}, config["text_config"]
     start = STARTS.get(config["model_type"], "")
-    return {start + name.removeprefix(start): tensor for name, tensor in tensors.items()}, config
+    return {
+        name if name.startswith("text_projection.") else start + name.removeprefix(start): tensor for name, tensor in tensors.items()
+    }, config
 
 
 def _vision_name(name: str) -> str:
@@ -102,7 +113,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 def write_tokenizer(folder: Path, to: Path) -> None:
     """A tokenizer as ComfyUI keeps it: a CLIP's as two lists of bytes, the model's own if it has one, else a SentencePiece model's."""
-    to.mkdir(parents=True)
+    to.mkdir(parents=True, exist_ok=True)
     if to.name == "sd1_tokenizer":
         letters = [character + end for end in ("", "</w>") for character in sorted(ByteLevel.alphabet())]
         pieces = {piece: place for place, piece in enumerate([*letters, "<|startoftext|>", "<|endoftext|>"])}
