@@ -22,6 +22,7 @@ from trainer.errors import UserError
 from trainer.models import FAMILIES, known_family
 
 NAME = "diffusion_model.blocks.0.self_attn.q"
+HUNYUAN = {"hunyuan_video", "framepack", "hunyuan_video_15"}
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,10 @@ def test_a_lora_of_another_family_is_refused_by_both_names(known: dict[str, Any]
             with pytest.raises(UserError) as caught:
                 load_lora(tmp_path / f"{name}.safetensors", target)
             text = str(caught.value)
+            if {name, other} <= HUNYUAN:  # their blocks have the same names
+                found, _, fits = text.partition("It fits ")
+                assert f"{name}.safetensors: has a layer of another size than {other}'s" in found and name in fits
+                continue
             assert f"{name}.safetensors: is not a {other} LoRA" in text and name in text.split("It is one of")[1]
             assert target.keys.prefix in text and f"Choose a LoRA trained for {other}" in text
 
