@@ -18,6 +18,7 @@ from tests.models.test_single_files import assert_same, changed
 from tests.tiny.framepack import write_forward, write_framepack
 from tests.tiny.hunyuan_video import write_i2v_replace, write_t2v
 from tests.tiny.single_files import quantised, read, write_single_files
+from trainer.adapters.checkpoints import FileWeights
 from trainer.errors import UserError
 from trainer.job import ModelSettings
 from trainer.memory.frozen import FrozenLinear
@@ -106,8 +107,7 @@ def official(core: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
-@pytest.mark.parametrize("vae", [VAE, VAE_COMFY])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "vae"), [*((name, VAE) for name in MODELS), (T2V, VAE_COMFY)])
 def test_official_files_are_known_and_fit(official: Path, name: str, vae: str) -> None:
     from diffusers import AutoencoderKLHunyuanVideo, HunyuanVideoFramepackTransformer3DModel, HunyuanVideoTransformer3DModel
     from transformers import CLIPTextModel, CLIPVisionModel, LlamaModel, SiglipVisionModel
@@ -238,6 +238,17 @@ def test_other_names_of_the_transformer(tmp_path: Path, older: bool) -> None:
     assert_same(ours, open_model(folder).load_transformer(torch.float32))
 
 
+def test_weights_are_read_one_by_one_in_any_names(tmp_path: Path) -> None:
+    """As LoRA are extracted: a fused tensor's part is found in a file of the original release's names too."""
+    folder = write_t2v(tmp_path / "folder")
+    family, tensors = open_model(folder), read(write_single_files(folder, tmp_path / "files").transformer)[0]
+    save_file(in_original_names(tensors), tmp_path / "x.safetensors")
+    weights, wanted = FileWeights(tmp_path / "x.safetensors", family), family.load_transformer(torch.float32).state_dict()
+    assert weights.names == wanted.keys()
+    for name in ("transformer_blocks.1.attn.add_k_proj.weight", "single_transformer_blocks.0.proj_mlp.bias", "norm_out.linear.weight"):
+        assert torch.equal(weights.tensor(name), wanted[name])
+
+
 def test_a_vae_in_comfyuis_names(core: ModuleType, tmp_path: Path) -> None:
     folder = write_t2v(tmp_path / "folder")
     files = write_single_files(folder, tmp_path / "files")
@@ -261,6 +272,14 @@ def test_parts_that_do_not_go_together_or_are_missing(tmp_path: Path) -> None:
     save_file(few, tmp_path / "few.safetensors", metadata)
     with pytest.raises(UserError, match=r"few\.safetensors: holds no tensor 'multi_modal_projector\.linear_1\.weight'"):
         open_model(changed(files, image_encoder=tmp_path / "few.safetensors")).load_text_encoder(torch.float32)
+
+
+def test_a_tokenizers_settings_alone_are_no_tokenizer(tmp_path: Path) -> None:
+    files = write_single_files(write_t2v(tmp_path / "folder"), tmp_path / "files")
+    llama = Path(files.tokenizers) / "text_encoders/llama_tokenizer"
+    (llama / "tokenizer.json").rename(llama / "tokenizer_config.json")
+    with pytest.raises(UserError, match=r"model\.tokenizers: '.*comfy' has no text_encoders/llama_tokenizer\. Give the folder comfy"):
+        open_model(files)
 
 
 def test_the_forward_order_is_told_from_our_own_files(tmp_path: Path) -> None:
