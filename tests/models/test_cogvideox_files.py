@@ -75,6 +75,22 @@ def test_released_variants_are_known_and_fit(official: Path, variant: str, names
             planned(kind, files.config(part), files._parts[part], strict=part == "transformer")
 
 
+def test_texts_are_tokenized_as_in_core(core: ModuleType, official: Path) -> None:
+    """With padding, which both models see."""
+    from transformers import AutoTokenizer
+
+    model = ModelSettings(
+        transformer=str(official / "2b-t2v-core.safetensors"), vae=str(official / "cogvideox_vae_bf16.safetensors"),
+        text_encoders=[str(official / "t5xxl_fp16.safetensors")], tokenizers=str(core.__path__[0]),
+    )  # fmt: skip
+    family = open_model(model)
+    ours = AutoTokenizer.from_pretrained(family.files.folder("tokenizer"))
+    theirs = import_module("comfy.text_encoders.cogvideo").CogVideoXT5Tokenizer()
+    for text in ("A red fox, running over snow; its breath steams.", ""):
+        ids = ours(text, padding="max_length", max_length=226, truncation=True).input_ids
+        assert ids == [token for token, _ in theirs.tokenize_with_weights(text)[0]] and len(ids) == 226
+
+
 def test_known_without_files() -> None:
     main, *shipped = known_models("cogvideox")
     assert main.spec.variant == "2b-t2v" and [model.spec.variant for model in shipped] == sorted(ARGUMENTS)
