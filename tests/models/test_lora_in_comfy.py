@@ -29,7 +29,7 @@ def test_core_adds_what_we_mean(comfy: Any, tmp_path: Path, tiny: Tiny | str) ->
     """In ComfyUI's names and kohya's: 0 unmatched keys, and the weights that the LoRA of its modules adds."""
     family: Any = open_model(tiny.write(tmp_path / "tiny")) if isinstance(tiny, Tiny) else fused_family()
     weights = random_lora(family)
-    whole = {module for name in weights.pairs for module in family.keys.place(name).modules}  # fused layers, of which some parts are trained
+    whole = {module for name in weights.pairs for module in family.keys.place(name).modules}  # of fused layers all parts
     zeros = {f"{name}.weight": torch.zeros(shape) for name, shape in family.layer_shapes.items() if name in whole}
     target = to_comfy(family.keys, zeros)
     expected = to_comfy(family.keys, {**zeros, **{f"{name}.weight": tensor.float() for name, tensor in added(weights).items()}})
