@@ -2,19 +2,22 @@
 
     python tests/acceptance/families.py [--gpu] [line ...]
 
-Run it in the environment that `make test` makes (.venv), with a ComfyUI for lines 4, 5 and 8; line 7 needs a card.
+Run it in the environment that `make test` makes (.venv), with a ComfyUI for lines 4, 5 and 8. With --gpu there are line 6,
+whose model needs 28 GiB of memory, and a line for each family of line 7: 71 and on, each alone under 8 minutes.
 """
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from tests.acceptance.lines import Check, Skipped, at_most, main, passed_tests  # noqa: E402
+from tests.acceptance.lines import Check, Lines, Skipped, at_most, main, passed_tests  # noqa: E402
+from tests.benchmarks.families import FULL, STEPS  # noqa: E402
 
 FAMILIES = "tests/models/test_families.py"
 
@@ -34,7 +37,7 @@ def velocities() -> list[Check]:
 
 def sections() -> list[Check]:
     """Index tables, and what the pipeline feeds."""
-    return [passed_tests("tests/models/test_framepack.py")]
+    return [passed_tests(*_existing("tests/models/test_framepack.py"))]
 
 
 def in_core() -> list[Check]:
@@ -46,18 +49,36 @@ def in_core() -> list[Check]:
 def round_trips() -> list[Check]:
     """LoRA converters, single files, fp8 layouts, recognition by the header."""
     _require_comfyui()
+    named = sorted(str(file.relative_to(ROOT)) for file in (ROOT / "tests/models").glob("test_*_files.py"))
     return [
         passed_tests("tests/adapters"),
-        passed_tests(*_existing("tests/models/test_single_files.py", "tests/models/test_recognition.py")),
+        passed_tests(*named, *_existing("tests/models/test_recognition.py", "tests/models/test_gguf.py")),
     ]
 
 
-def loading() -> list[Check]:
-    """Peak host memory over what loading must hold, for a 14B-shaped fp8 file."""
+def loading(form: str = "fp8_scaled, kept") -> list[Check]:
+    """Peak host memory over what loading must hold, for a 14B-shaped file."""
     from tests.benchmarks.loading import measured
 
-    peak, allowed = measured()
-    return [at_most("peak anonymous memory while loading, GiB", peak, allowed, ".2f")]
+    peak, allowed = measured(form)
+    return [at_most(f"peak anonymous memory while loading {form}, GiB", peak, allowed, ".2f")]
+
+
+def at_full_size(name: str) -> list[Check]:
+    """LoRA steps at the size that the family is usually trained at, beside plain diffusers and peft."""
+    import torch
+
+    from tests.benchmarks.families import row, told
+
+    if not torch.cuda.is_available():
+        raise Skipped("no CUDA device")
+    found = row(name)
+    print(f"  {told(found)} on {torch.cuda.get_device_name()}")
+    return [
+        at_most(
+            f"{name}: GiB over plain's, after {STEPS} steps with a loss that is a number", found["ours"]["gib"] / found["plain"]["gib"], 1.1
+        )
+    ]
 
 
 def workflows() -> list[Check]:
@@ -89,5 +110,8 @@ LINES = {
     8: ("An example workflow for each family", workflows),
 }
 
+ON_GPU: Lines = {6: ("Host memory while loading bf16", partial(loading, "bf16"))}
+ON_GPU |= {71 + number: (f"{name} at full size", partial(at_full_size, name)) for number, name in enumerate(FULL)}
+
 if __name__ == "__main__":
-    sys.exit(main(LINES))
+    sys.exit(main(LINES, ON_GPU))

@@ -230,6 +230,15 @@ def row(name: str) -> dict[str, Any]:
     return {"family": name, "size": "x".join(map(str, full.size)), "billions": weights, **found}
 
 
+def told(found: dict[str, Any]) -> str:
+    """A line of the table."""
+    plain, own = found["plain"], found["ours"]
+    return (
+        f"{found['family']:16} {found['billions']:5.2f} G  {found['size']:12} plain {plain['seconds']:6.2f} s {plain['gib']:6.1f}   "
+        f"ours {own['seconds']:6.2f} s {own['gib']:6.1f}   ratio {plain['seconds'] / own['seconds']:.2f}"
+    )
+
+
 def main(names: list[str]) -> None:
     import torch
 
@@ -240,12 +249,7 @@ def main(names: list[str]) -> None:
         except Exception as error:  # one family must not cost the others' figures
             print(f"{name:14} {type(error).__name__}: {str(error)[:600]}", flush=True)
             continue
-        plain, own = found["plain"], found["ours"]
-        print(
-            f"{name:14} {found['billions']:5.2f} G  {found['size']:12} plain {plain['seconds']:6.2f} s {plain['gib']:6.1f}   "
-            f"ours {own['seconds']:6.2f} s {own['gib']:6.1f}   ratio {plain['seconds'] / own['seconds']:.2f}",
-            flush=True,
-        )
+        print(told(found), flush=True)
         print(json.dumps(found), file=sys.stderr)
 
 
