@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .files import ModelFiles
 from .key_map import KeyMap
@@ -170,10 +171,7 @@ class ModelFamily(ABC):
     @cached_property
     def skeleton(self) -> nn.Module:
         """The transformer without weights, on the meta device: names and shapes, at no cost of memory."""
-        from accelerate import init_empty_weights
-
-        with init_empty_weights():
-            return cast("Any", self.transformer_class).from_config(self.transformer_config)
+        return _skeleton(self.transformer_class, json.dumps(self.transformer_config, sort_keys=True))
 
     @property
     def transformer_config(self) -> dict[str, Any]:
@@ -341,3 +339,11 @@ class TextEncoder:
     tokenizer: Any
     module: nn.Module
     truncated: list[str] = field(default_factory=list)  # texts that were longer than the model reads
+
+
+@lru_cache(maxsize=32)  # variants often differ in other parts only
+def _skeleton(kind: Any, config: str) -> nn.Module:
+    from accelerate import init_empty_weights
+
+    with init_empty_weights():
+        return kind.from_config(json.loads(config))
