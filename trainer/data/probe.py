@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, pairwise
@@ -28,6 +30,7 @@ PROBE_FORMAT = 2  # raised whenever the same file would give another probe
 _FIELD_ORDERS = (2, 3, 4, 5)  # AV_FIELD_TT, BB, TB, BT
 _KEYED = ("h264", "hevc", "vp8", "vp9", "libvpx", "libvpx-vp9", "av1", "libdav1d", "prores", "mjpeg")  # keyframes need nothing before them
 _INDEXED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")  # containers with presentation times that can be gone to
+_Stamp = tuple[int | None, int, bool]  # a packet's presentation time and duration in ticks, and whether it is a keyframe
 _DOLBY = ("dvh1", "dvhe", "dva1", "dvav", "dav1")  # sample entries of Dolby Vision
 
 
@@ -65,9 +68,7 @@ def probe(path: Path) -> Probe:
         if is_picture(path):
             return _of_picture(path)
         with opened(path) as container:
-            stamps = _Stamps.of(container)
-        with opened(path) as container:  # opened anew: not every container seeks back to its start
-            return _of_stream(container, stamps)
+            return _of_stream(container)
     except (av.FFmpegError, OSError, ValueError, EOFError) as error:
         raise UnusableClip(f"cannot be read ({reason(error)})") from error
 
@@ -93,11 +94,8 @@ class _Stamps:
     keys: tuple[int, ...] = ()  # frames whose packets are keyframes, if times and order can be trusted
 
     @classmethod
-    def of(cls, container: InputContainer) -> _Stamps:
-        """Reads all packets, keeping their times only; those cut off by the end of the file do not count."""
-        stream = video_stream(container)
-        rates = tuple(Fraction(rate) for rate in (stream.average_rate, stream.guessed_rate, stream.base_rate) if rate)
-        packets = [_stamp(packet) for packet in container.demux(stream) if packet.size and not packet.is_discard and not packet.is_corrupt]
+    def of(cls, packets: Sequence[_Stamp], rates: tuple[Fraction, ...], container: InputContainer, stream: VideoStream) -> _Stamps:
+        """Of all packets; raises UnusableClip if there are none."""
         if not packets:
             raise UnusableClip("has no video frames")
         stamps = sorted((pts, duration) for pts, duration, _ in packets if pts is not None)
@@ -116,17 +114,23 @@ def _restarts(marks: list[tuple[int, int]]) -> bool:
     return any(late < early or (late == early and after > before + 1) for (before, early), (after, late) in pairwise(marks))
 
 
-def _stamp(packet: Packet[VideoStream]) -> tuple[int | None, int, bool]:
-    """Presentation time and duration in ticks, and whether it is a keyframe."""
-    return packet.pts, packet.duration or 0, packet.is_keyframe
+def _noted(packets: Iterable[Packet[VideoStream]], stamps: list[_Stamp]) -> Iterator[Packet[VideoStream]]:
+    """The packets as they come; what counts of each is noted, but of none that the end of the file cuts off."""
+    for packet in packets:
+        if packet.size and not packet.is_discard and not packet.is_corrupt:
+            stamps.append((packet.pts, packet.duration or 0, packet.is_keyframe))
+        yield packet
 
 
-def _of_stream(container: InputContainer, stamps: _Stamps) -> Probe:
-    stream = video_stream(container)
+def _of_stream(container: InputContainer) -> Probe:
+    stream, noted = video_stream(container), list[_Stamp]()
+    rates = tuple(Fraction(rate) for rate in (stream.average_rate, stream.guessed_rate, stream.base_rate) if rate)
     context = decoder_of(stream)
     context.thread_count = 1  # for one frame: more threads would take in more first
-    codec = context.name
-    frame = next(frames_of(container, stream, context, frozenset()), None)
+    codec, packets = context.name, _noted(container.demux(stream), noted)
+    frame = next(frames_of(packets, context, frozenset()), None)
+    deque(packets, maxlen=0)
+    stamps = _Stamps.of(noted, rates, container, stream)
     if frame is None:
         raise UnusableClip(f"its codec '{codec}' gave no frame; convert it to H.264")
     _refuse_dolby(frame, context)

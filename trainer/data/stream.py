@@ -77,12 +77,12 @@ def decoder_of(stream: VideoStream) -> VideoCodecContext:
     return context
 
 
-def frames_of(container: InputContainer, stream: VideoStream, context: VideoCodecContext, needless: frozenset[int]) -> Iterator[VideoFrame]:
-    """Decoded frames from where the container stands; damaged ones are left out, as are those at `needless` times that no other needs.
+def frames_of(packets: Iterable[Packet[VideoStream]], context: VideoCodecContext, needless: frozenset[int]) -> Iterator[VideoFrame]:
+    """Decoded frames of demuxed packets; damaged ones are left out, as are those at `needless` times that no other needs.
 
     `needless` must be empty unless the codec is H.264, whose decoder then skips frames that are never referred to.
     """
-    for packet in container.demux(stream):
+    for packet in packets:
         if not packet.size:  # dropped frames of AVI, and the end mark
             continue
         if needless:
@@ -135,7 +135,7 @@ def _pass(path: Path, probe: Probe, needed: Sequence[int], keys: Sequence[int]) 
                 last = key - 1
             else:
                 key = -1
-            frames = _placed(frames_of(container, stream, context, needless), probe, last)
+            frames = _placed(frames_of(container.demux(stream), context, needless), probe, last)
             for last, frame in deinterlaced(frames, stream) if probe.interlaced else frames:
                 if key >= 0 and last > rest[0]:
                     raise _Astray
