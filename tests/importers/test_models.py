@@ -101,6 +101,13 @@ def test_diffusion_pipes_expert_is_the_file_of_its_noise_levels(tmp_path: Path, 
     assert "model.vae" in line(result, "model.ckpt_path").why and any("loaded whole" in note for note in result.notes)
 
 
+@pytest.mark.parametrize("type_", ["ltx2", "cosmos"])
+def test_files_of_a_model_that_cannot_be_trained_are_not_taken(tmp_path: Path, type_: str) -> None:
+    result = imported(tmp_path, "a.toml", f"[model]\ntype = '{type_}'\ndiffusion_model = 'x.safetensors'\ndiffusers_path = '/m'\n")
+    assert "model" not in result.job and kinds(result, "model.type", "model.diffusion_model", "model.diffusers_path") == {"unsupported"}
+    assert any("The model is not set" in note for note in result.notes)
+
+
 def test_places_that_are_no_single_files_say_what_to_choose(tmp_path: Path) -> None:
     text = "[model]\ntype = 'hunyuan-video'\ntransformer_path = '/m/t.pt'\nclip_path = '/m/clip'\nguidance = 3.5\n"
     result = imported(tmp_path, "a.toml", text)
@@ -133,6 +140,7 @@ def test_fastvideo_from_pictures_and_models_that_cannot_be_trained(tmp_path: Pat
     result = imported(tmp_path, "a.sh", command.format("Wan-AI/Wan2.1-I2V-14B-480P-Diffusers"))
     assert line(result, "workload_type").kind == "ignored" and not any("cannot train" in note for note in result.notes)
     other = imported(tmp_path, "b.sh", command.format("FastVideo/LTX2-Distilled-Diffusers"))
+    assert "model" not in other.job and line(other, "model_path").why == "LTX-2 cannot be trained by this version"
     assert any("LTX-2, which this version cannot train, since its transformer needs sound" in note for note in other.notes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .families import find_family
+from .families import Family, find_family
 from .result import Entry, Report
 from .rules import Rule, to
 
@@ -18,11 +18,10 @@ FILE_DTYPE = "weights are not quantised when they are loaded; an fp8 or GGUF fil
 
 def family(report: Report, entry: Entry) -> None:
     """The rule for a model type: sets the family, or says that this version cannot train it."""
-    report.family = found = find_family(str(entry.value))
-    if found is None or not found.trained:
-        title = found.title if found else f"'{entry.value}'"
-        reason = f", since {found.instead}" if found and found.instead else ""
-        report.unsupported(entry, f"{title} cannot be trained by this version{reason}; choose another model in model.source")
+    report.family = found = find_family(str(entry.value)) or Family(f"'{entry.value}'")
+    if not found.trained:
+        reason = f", since {found.instead}" if found.instead else ""
+        report.unsupported(entry, f"{found} cannot be trained by this version{reason}; choose another model in model.source")
         return
     report.put("model.family", found.trained)
     report.mapped(entry, "model.family", found.trained)
@@ -32,6 +31,8 @@ def model(report: Report, entry: Entry) -> None:
     """The rule for a whole model: a diffusers folder, a hub id, or a single file."""
     if _single(entry.value):
         part("transformer")(report, entry)
+    elif _untrained(report):
+        report.unsupported(entry, f"{report.family} cannot be trained by this version")
     elif report.value("model.transformer"):
         taken = report.value("model.transformer")
         report.unsupported(entry, f"{ONE_OR_OTHER}; '{taken}' is taken: for the rest set model.text_encoders, and model.vae if it has none")
@@ -47,7 +48,9 @@ def part(name: str, slot: str = "") -> Rule:
     target, choose = f"model.{slot or name}", PARTS[name]
 
     def rule(report: Report, entry: Entry) -> None:
-        if report.value("model.source"):
+        if _untrained(report):
+            report.unsupported(entry, f"{report.family} cannot be trained by this version")
+        elif report.value("model.source"):
             report.unsupported(entry, f"{ONE_OR_OTHER}; the first is taken")
         elif not all(map(_single, entry.values)):
             report.unsupported(entry, f"no single file of .safetensors or .gguf; in {target} choose {choose}")
@@ -94,6 +97,10 @@ def note_model(report: Report) -> None:
     if report.family and report.family.first_frame_optional and report.value("objective.first_frame_probability") is None:
         share = "half of the examples begin with their own first frame; objective.first_frame_probability 0 trains text to video alone"
         report.notes.append(f"{report.family} can start from a picture: {share}.")
+
+
+def _untrained(report: Report) -> bool:
+    return report.family is not None and not report.family.trained
 
 
 def _single(value: object) -> bool:
