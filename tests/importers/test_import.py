@@ -16,7 +16,6 @@ import pytest
 
 from tests.importers.examples import RUNS
 from trainer.importers import Imported, Line, import_config, table
-from trainer.importers.families import find_family
 from trainer.job import CaptionEdit, TrainingJob
 from trainer.models import FAMILIES
 from trainer.source_settings import CaptionJson, HubDataset, MetadataTable, ParquetFolder, VideoFolder, VideoList
@@ -111,7 +110,9 @@ def test_diffusion_pipe_with_framepack_windows(imported: Import, tmp_path: Path)
     assert resolutions.kind == "rounded" and "720x572 -> 720x576" in resolutions.why and resolutions.value == "720x576, 640x640"
     frames = line(result, "frame_buckets")
     assert frames.kind == "mapped" and "120 stays" in frames.why and "117" in frames.why
-    assert kinds(result, "epochs", "model.type", "model.transformer_dtype", "model.vae_path") == {"unsupported"}
+    assert kinds(result, "epochs", "model.transformer_dtype", "model.llm_path") == {"unsupported"}
+    files = {name: (tmp_path / f"{name}.safetensors").as_posix() for name in ("transformer", "vae")}
+    assert result.job["model"] == {"family": "hunyuan_video", **files}
     assert line(result, "dataset").why.startswith("read from")
 
 
@@ -141,15 +142,6 @@ def test_diffusion_pipes_noise_levels_choose_an_expert(tmp_path: Path) -> None:
         result = import_config([file])
         assert result.job["model"] == model and TrainingJob.parse(result.job).objective.first_frame_probability == 0.25
         assert kinds(result, "model.max_t" if number == 0 else "model.min_t") == {kind}
-
-
-@pytest.mark.parametrize(
-    ("name", "trained"),
-    [("WAN_2_2", True), ("wan-i2v", True), ("Wan2.2-TI2V-5B", True), ("Wan2.2-Fun-A14B-Control", False), ("Wan2.1-VACE-14B", False)],
-)
-def test_families_that_can_be_trained(name: str, trained: bool) -> None:
-    family = find_family(name)
-    assert family is not None and bool(family.trained) is trained
 
 
 def test_musubi_datasets_share_the_buckets(imported: Import, tmp_path: Path) -> None:
@@ -185,7 +177,8 @@ def test_finetrainers_script(imported: Import, tmp_path: Path) -> None:
     assert [line(result, name).target for name in ("data_root", "video_column", "caption_column")] == [
         f"dataset.sources.0.{name}" for name in ("folder", "videos", "captions")
     ]
-    assert kinds(result, "model_name", "revision") == {"unsupported"}
+    assert job.model.family == "ltx_video" and line(result, "revision").kind == "unsupported"
+    assert "grows with the size here too" in line(result, "flow_resolution_shifting").why
     assert kinds(result, "launcher.gpu_ids", "environment.WANDB_MODE", "epsilon") == {"ignored"}
     assert kinds(result, "enable_tiling", "enable_slicing") == {"mapped"} and job.memory.vae_tiling and job.memory.vae_slicing
 
@@ -356,7 +349,7 @@ def test_validation_files(imported: Import) -> None:
 
 def test_what_is_not_known_is_never_dropped(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(
-        "micro_batch_size_per_gpu = 1\nbrand_new = 3\n[model]\ntype = 'mochi'\nquux = {a = 1, b = []}\n", encoding="utf-8"
+        "micro_batch_size_per_gpu = 1\nbrand_new = 3\n[model]\ntype = 'cosmos'\nquux = {a = 1, b = []}\n", encoding="utf-8"
     )
     result = import_config([tmp_path / "a.toml"])
     assert kinds(result, "brand_new", "model.quux.a", "model.type") == {"unsupported"} and line(result, "model.quux.b").kind == "ignored"

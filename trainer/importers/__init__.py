@@ -9,6 +9,7 @@ from typing import Protocol
 from ..errors import fail
 from . import diffusion_pipe, fastvideo, finetrainers, musubi, onetrainer, sample_prompts
 from .documents import Document, read
+from .model_rules import note_model
 from .result import Imported, Line, Report
 from .sources import note_missing
 from .table import remaining, table
@@ -55,8 +56,7 @@ def import_config(paths: Sequence[Path | str]) -> Imported:
     for name in order:
         documents += IMPORTERS[name].convert(groups[name], report)
     note_missing(report)
-    if not report.value("model.source"):
-        report.notes.append("The model is not set: model.source takes a diffusers folder or a hub id.")
+    note_model(report)
     report.notes.append("Settings that the file leaves out have Video Trainer's defaults, not the other trainer's.")
     return report.result(" and ".join(order), (entry for document in documents for entry in document.entries()))
 

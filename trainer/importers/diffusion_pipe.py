@@ -6,16 +6,21 @@ from collections.abc import Sequence
 
 from .diffusion_pipe_dataset import convert_dataset, is_dataset
 from .documents import Document
+from .model_rules import FILE_DTYPE, ONE_OR_OTHER, family, guidance, model, note_shift, part
 from .result import Entry, Report
-from .rules import Rule, alone, apply, betas, choice, family, follow, ignore, off, only, optimizer, refuse, run_name, to
+from .rules import Rule, alone, apply, betas, choice, follow, ignore, off, only, optimizer, refuse, run_name, to
 from .sizes import whole
 
 NAME = "diffusion-pipe"
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _EPOCHS = "the job counts optimizer steps, and how many make an epoch depends on the clips; set schedule.steps"
 _BY_STEPS = "the job saves by steps: set output.save_every"
-_FILES = "the job takes one diffusers folder or hub id; set model.source"
-_QUANTISED = "frozen weights in 8 or 4 bit are not supported yet; the model stays in compute.dtype"
+_RELEASE = (
+    "the folder of an original release is not read; choose the parts that no other setting names in model.transformer, model.vae and "
+    "model.text_encoders, or its diffusers folder or hub id in model.source"
+)
+_FIRST = ("model.type", "model.min_t", "model.max_t", "model.single_file_path")  # what other settings of the model depend on
+_SMALL_TEXT = "text encoders are not quantised when they are loaded; choose an fp8 file in model.text_encoders"
 _ONE_CARD = "several cards are not supported yet"
 
 
@@ -46,6 +51,14 @@ def _noise_levels(expert: str, whole: int) -> Rule:
             report.unsupported(entry, "noise levels can only be limited to those of one expert of a model with two: set model.expert")
 
     return rule
+
+
+def _transformer(report: Report, entry: Entry) -> None:
+    """The diffusion model's file; where the noise levels chose the second of two experts, it is that of this one."""
+    part("transformer", "transformer_low" if report.value("model.expert") == "low" else "")(report, entry)
+    if report.value("model.expert"):
+        both = "model.transformer takes the file for high noise, model.transformer_low the other"
+        report.notes.append(f"A model of two experts is loaded whole: {both}.")
 
 
 def _existing_lora(report: Report, entry: Entry) -> None:
@@ -94,11 +107,23 @@ TRAINING: dict[str, Rule] = {
     "monitoring.*": ignore("it belongs to wandb"),
     "model.type": family,
     "model.dtype": choice("compute.dtype", _DTYPES),
-    "model.transformer_dtype": refuse(_QUANTISED),
-    "model.diffusion_model_dtype": refuse(_QUANTISED),
-    "model.text_encoder_fp8": off(_QUANTISED),
-    "model.diffusers_path": to("model.source"),
-    "model.*_path": refuse(_FILES),
+    "model.transformer_dtype": refuse(FILE_DTYPE),
+    "model.diffusion_model_dtype": refuse(FILE_DTYPE),
+    "model.text_encoder_fp8": off(_SMALL_TEXT),
+    "model.llama3_4bit": off(_SMALL_TEXT),
+    "model.max_llama3_sequence_length": only([128], "captions have 128 tokens here too", "captions have 128 tokens"),
+    "model.diffusers_path": model,
+    "model.single_file_path": part("transformer"),
+    "model.ckpt_path": refuse(_RELEASE),
+    "model.transformer_path": _transformer,
+    "model.diffusion_model": _transformer,
+    "model.vae_path": part("vae"),
+    "model.vae": part("vae"),
+    "model.text_encoders.#.path*": part("text_encoders"),
+    "model.text_encoders.#.type": ignore("what a text encoder is, its file tells"),
+    **{f"model.{name}_path": part("text_encoders") for name in ("llm", "clip", "llama3", "text_encoder", "byt5", "t5")},
+    "model.*_path": refuse(ONE_OR_OTHER),
+    "model.guidance": guidance,
     "model.framepack": off("it is answered with framepack_window_size"),
     "model.framepack_window_size": ignore("framepack is off"),
     "model.timestep_sample_method": choice("objective.timesteps", {"logitnormal": "logit-normal", "uniform": "uniform"}),
@@ -142,14 +167,16 @@ def convert(documents: Sequence[Document], report: Report) -> list[Document]:
     for document in training:
         if (entry := document.entry("dataset")) is not None:
             datasets += follow(report, document, entry, is_dataset)
-        if (entry := document.entry("model.type")) is not None:
-            family(report, entry)
+        for name in _FIRST:
+            if (entry := document.entry(name)) is not None and entry.value != "":
+                TRAINING[name](report, entry)
         _windows(document, report)
         if (forced := document.entry("force_constant_lr")) and (entry := document.entry("optimizer.lr")):
             report.ignored(entry, f"{forced.name} overrules it")
         if not isinstance(document.data.get("adapter"), dict) and "optimizer" in document.data:
             report.notes.append("The file has no [adapter]: it trains the whole model. This version trains a LoRA.")
         apply(report, document, TRAINING, NAME)
+        note_shift(report, NAME)
     for document in datasets:
         convert_dataset(document, report)
     return [*training, *datasets]

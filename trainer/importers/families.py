@@ -1,4 +1,4 @@
-"""Model families as other trainers name them, and the sizes they take."""
+"""Model families as other trainers name them, and what an import needs to know of each."""
 
 from __future__ import annotations
 
@@ -8,43 +8,69 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Family:
-    """What an import needs to know of a family; `trained` is its name in our job, empty if this version cannot train it."""
+    """A family; `trained` is its name in our job, empty if this version cannot train it, and then `instead` says more."""
 
     title: str
     trained: str = ""
     frames: int = 0  # frame counts are frames · n + 1; 0 if that is not known here
     sides: int = 0  # px that height and width are multiples of; 0 if not known here
-    fps: float = 0.0  # native frames/s
     spatial: int = 0  # px per latent position of its VAE
     temporal: int = 0  # frames per latent frame of its VAE
+    shortest: int = 0  # frames of the shortest video, where it is longer than the rule's second
+    images: bool = False  # whether it makes images only
     boundaries: tuple[float, ...] = ()  # noise levels at which a second expert takes over in its releases
+    guided: bool = False  # whether it is fed a guidance in training
+    first_frame_optional: bool = False  # whether it can start from a picture and from none
+    shifts_by_size: bool = False  # whether its own shift of the noise levels grows with the size
+    instead: str = ""
 
     def rounded(self, frames: int, height: int, width: int) -> tuple[int, int, int]:
         """The size a run makes of this one: frames down to the rule, sides to the nearest multiple, halves up."""
-        if self.frames:
-            frames = max((frames - 1) // self.frames, 0) * self.frames + 1
+        if self.images:
+            frames = 1
+        elif self.frames:
+            frames = max((frames - 1) // self.frames * self.frames + 1, self.shortest if frames > 1 else 1)
         if self.sides:
             height, width = (max((2 * side + self.sides) // (2 * self.sides), 1) * self.sides for side in (height, width))
         return frames, height, width
+
+    @property
+    def frame_rule(self) -> str:
+        """The frame counts that it takes, in words."""
+        return "1 frame" if self.images else f"{self.frames}n+1 frames" + (f" from {self.shortest}" if self.shortest else "")
 
     def __str__(self) -> str:
         return self.title
 
 
-# The first pattern found in a name's lower-case letters and digits holds. Sizes: trainers.md section 1e, model cards.
+_WAN = Family("Wan", "wan", frames=4, sides=16, spatial=8, temporal=4, boundaries=(0.875, 0.9))
+_WAN_5B = Family("Wan 2.2 5B", "wan", frames=4, sides=32, spatial=16, temporal=4, first_frame_optional=True)
+_HUNYUAN = Family("HunyuanVideo", "hunyuan_video", frames=4, sides=16, spatial=8, temporal=4, guided=True)
+_HUNYUAN_15 = Family("HunyuanVideo-1.5", "hunyuan_video_15", frames=4, sides=16, spatial=16, temporal=4)
+_FRAMEPACK = Family("FramePack", "framepack", frames=36, sides=16, spatial=8, temporal=4, shortest=37, guided=True)
+_LTX = Family("LTX-Video", "ltx_video", frames=8, sides=32, spatial=32, temporal=8, first_frame_optional=True, shifts_by_size=True)
+_COGVIDEOX = Family("CogVideoX", "cogvideox", frames=8, sides=16, spatial=8, temporal=4)
+_MOCHI = Family("Mochi 1", "mochi", frames=6, sides=16, spatial=8, temporal=6)
+_HIDREAM = Family("HiDream-I1, which makes images", "hidream", frames=1, sides=16, spatial=8, temporal=1, images=True)
+
+# The first pattern found in a name's lower-case letters and digits holds.
 FAMILIES: tuple[tuple[str, Family], ...] = (
-    ("framepack", Family("FramePack", frames=4, sides=16, fps=30, spatial=8, temporal=4)),
-    ("hunyuanvideo15", Family("HunyuanVideo 1.5")),
-    ("hunyuan", Family("HunyuanVideo", frames=4, sides=16, fps=24, spatial=8, temporal=4)),
-    ("wan.*(fun|vace|animate|s2v|camera)", Family("Wan with a control input", frames=4, sides=16, fps=16, spatial=8, temporal=4)),
-    ("wan22.*5b", Family("Wan 2.2 5B", "wan", frames=4, sides=32, fps=24, spatial=16, temporal=4)),
-    ("wan", Family("Wan", "wan", frames=4, sides=16, fps=16, spatial=8, temporal=4, boundaries=(0.875, 0.9))),
-    ("ltx2|ltxvideo2", Family("LTX-2")),
-    ("ltx", Family("LTX-Video", frames=8, sides=32, fps=25, spatial=32, temporal=8)),
-    ("cogvideox", Family("CogVideoX", spatial=8, temporal=4)),
-    ("mochi", Family("Mochi 1", frames=6, sides=16, fps=30, spatial=8, temporal=6)),
-    ("hidream", Family("HiDream-I1, an image model", sides=16, spatial=8)),
-)
+    ("framepack", _FRAMEPACK),
+    ("skyreels", Family("SkyReels")),
+    ("hunyuan(image|dit|3d|custom|avatar|world|gamecraft|videoavatar|videofoley)|hyworld", Family("a Hunyuan model of another kind")),
+    ("hunyuanvideo15", _HUNYUAN_15),
+    ("hunyuan", _HUNYUAN),
+    ("wan.*(fun|vace|animate|s2v|camera|control|humo)", Family("Wan with a control input")),
+    ("wan22.*5b", _WAN_5B),
+    ("wan", _WAN),
+    (r"ltx(v|video)?2(?!b)", Family("LTX-2", instead="its transformer needs sound and a Gemma text encoder")),
+    ("ltx", _LTX),
+    ("cogvideox.*(fun|control)", Family("CogVideoX with a control input")),
+    ("cogvideox", _COGVIDEOX),
+    ("mochi", _MOCHI),
+    ("hidream[oe]1", Family("HiDream-E1 and O1")),
+    ("hidream", _HIDREAM),
+)  # fmt: skip
 
 
 def find_family(name: str) -> Family | None:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from . import sample_prompts
 from .documents import Document
 from .families import find_family
+from .model_rules import ONE_OR_OTHER, family, model
 from .result import Entry, Report
-from .rules import Rule, apply, betas, choice, family, follow, ignore, off, once, only, refuse, run_name, targets, to
+from .rules import Rule, apply, betas, choice, follow, ignore, off, once, only, refuse, run_name, targets, to
 from .sizes import add_buckets, tell, whole
 from .sources import add_source
 
@@ -18,21 +19,23 @@ _ONE = only([1, -1], "one card, as here", "several cards are not supported yet")
 _DISTIL = ignore("it belongs to distillation")
 _ENCODING = ignore("clips are encoded one at a time into the cache")
 _SPARSE = refuse("sparse attention is not supported yet")
+_TASK = only(["t2v", "i2v"], "the model tells whether it starts from a picture", "only videos from a text or a picture are trained")
 _EMA = refuse("there is no moving average of the weights yet")
 
 
 RULES: dict[str, Rule] = {
     "environment.*": ignore("it steers the other trainer's process"),
     "launcher.*": ignore("it starts processes; here there is one"),
-    "model_path": to("model.source"),
-    "pretrained_model_name_or_path": to("model.source"),
-    "dit_model_name_or_path": refuse("the job takes one diffusers folder or hub id; set model.source"),
+    "model_path": model,
+    "pretrained_model_name_or_path": model,
+    "dit_model_name_or_path": refuse(ONE_OR_OTHER),
     "model_type": family,
     "cache_dir": ignore("ComfyUI chooses where models and caches lie"),
     "mode": ignore("encoding is part of every run"),
     "inference_mode": off("this is no training"),
-    "workload_type": only(["t2v"], "text to video is what is trained", "training from an image is not supported yet"),
-    "preprocess_task": only(["t2v"], "text to video is what is trained", "training from an image is not supported yet"),
+    "init_weights_from_safetensors*": refuse(ONE_OR_OTHER),
+    "workload_type": _TASK,
+    "preprocess_task": _TASK,
     "video_loader_type": ignore("clips are decoded by PyAV"),
     "dataset_output_dir": ignore("encoded clips lie in the cache"),
     "samples_per_file": _ENCODING,
@@ -156,7 +159,9 @@ def _family(report: Report, entry: Entry) -> None:
     """Sets the family from the model's name; a family that cannot be trained is a note, since the name itself is mapped."""
     found = find_family(str(entry.value))
     if found and report.family is None and not found.trained:
-        report.notes.append(f"{entry.value} is {found.title}, which this version cannot train; choose another model in model.source.")
+        reason = f", since {found.instead}" if found.instead else ""
+        what = f"{found.title}, which this version cannot train{reason}"
+        report.notes.append(f"{entry.value} is {what}; choose another model in model.source.")
     report.family = report.family or found
 
 

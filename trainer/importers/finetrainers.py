@@ -13,8 +13,9 @@ from ..source_settings import SOURCES
 from . import sample_prompts
 from .documents import Document
 from .finetrainers_rules import DATASETS, RULES
+from .model_rules import family
 from .result import Entry, Report
-from .rules import apply, as_number, family, follow, to
+from .rules import apply, as_number, follow, to
 from .sizes import add_buckets, as_bucket, joined, sample_size, tell, tell_sample, whole
 from .sources import EDIT, IMAGE_LISTS, SourceKind, add_source, guessed_kind
 

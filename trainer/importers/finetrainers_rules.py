@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from .model_rules import FILE_DTYPE, ONE_OR_OTHER, family, model, size_shift
 from .result import Entry, Report
-from .rules import Rule, choice, family, ignore, off, once, only, optimizer, plain, refuse, run_name, targets, to
+from .rules import Rule, choice, ignore, off, once, only, optimizer, plain, refuse, run_name, targets, to
 
 _DTYPES = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "fp32": "fp32", "float32": "fp32", "no": "fp32"}
 _ONE = only([1, -1], "one card, as here", "several cards are not supported yet")
-_QUANTISED = "weights in fp8 are not supported yet; the model stays in compute.dtype"
-_FILES = "the job takes one diffusers folder or hub id; set model.source"
 _HUB = "nothing is uploaded by this version"
 _CROPS = {"center": "centre", "centercrop": "centre", "resizecrop": "centre", "random": "random", "randomcrop": "random"}
 
@@ -30,12 +29,12 @@ RULES: dict[str, Rule] = {
     "?p_degree": _ONE,
     "dp_shards": _ONE,
     "model_name": family,
-    "pretrained_model_name_or_path": to("model.source"),
+    "pretrained_model_name_or_path": model,
     "revision": refuse("the newest version on the hub is taken; for another, download it and give its folder"),
-    "variant": refuse(_FILES),
+    "variant": refuse(ONE_OR_OTHER),
     "cache_dir": ignore("ComfyUI chooses where models and caches lie"),
-    "*_id": refuse(_FILES),
-    "layerwise_upcasting_*": refuse(_QUANTISED),
+    "*_id": refuse(ONE_OR_OTHER),
+    "layerwise_upcasting_*": refuse(FILE_DTYPE),
     "text_encoder*_dtype": ignore("text encoders run in compute.dtype"),
     "transformer_dtype": choice("compute.dtype", _DTYPES),
     "vae_dtype": ignore("the VAE's precision belongs to the model family"),
@@ -50,7 +49,7 @@ RULES: dict[str, Rule] = {
     "dataset_shuffle_buffer_size": ignore("all clips are shuffled, every epoch anew"),
     "dataloader_num_workers": to("dataset.dataloader_threads"),
     "pin_memory": ignore("what a step needs is loaded ahead of it"),
-    "flow_resolution_shifting": refuse("objective.shift is one value for all sizes"),
+    "flow_resolution_shifting": size_shift,
     "flow_base_*": ignore("it belongs to flow_resolution_shifting"),
     "flow_max_*": ignore("it belongs to flow_resolution_shifting"),
     "flow_shift": to("objective.shift"),
@@ -58,7 +57,7 @@ RULES: dict[str, Rule] = {
     "flow_logit_mean": to("objective.logit_mean"),
     "flow_logit_std": to("objective.logit_std"),
     "flow_mode_scale": ignore("it belongs to the weighting scheme 'mode'"),
-    "training_type": only(["lora"], "a LoRA is what is trained", "only LoRA is trained by this version"),
+    "training_type": only(["lora"], "a LoRA is what is trained", "only LoRA without control inputs is trained by this version"),
     "seed": to("schedule.seed"),
     "mixed_precision": choice("compute.dtype", _DTYPES),
     "batch_size": to("schedule.batch_size"),

@@ -8,11 +8,12 @@ from typing import Any
 
 from .documents import Document
 from .families import find_family
+from .model_rules import family, note_shift
 from .onetrainer_concepts import CONCEPTS, add_concepts, is_concepts
 from .onetrainer_lists import SAMPLES, add_samples, is_samples
 from .onetrainer_rules import RULES
 from .result import Entry, Report
-from .rules import alone, apply, as_number, family, follow, to
+from .rules import alone, apply, as_number, follow, to
 from .sizes import Size, add_buckets, joined, shapes, tell, whole
 
 NAME = "OneTrainer"
@@ -50,6 +51,7 @@ def convert(documents: Sequence[Document], report: Report) -> list[Document]:
         add_concepts(report, entries, "concepts", masks)
         add_samples(report, entries, "samples")
         apply(report, document, RULES, NAME)
+        note_shift(report, NAME)
     for document in lists:
         add_concepts(report, {entry.key: entry for entry in document.entries()}, "data", masks)
         apply(report, document, {f"data.{name.partition('.')[2]}": rule for name, rule in CONCEPTS.items()}, NAME)
@@ -77,8 +79,9 @@ def _shape(report: Report, entries: dict[str, Entry]) -> None:
             sides += shapes(report, pair[0] ** 2, RATIOS) if shaped else [(pair[0], pair[0])]
         elif len(pair) == 2 and pair[0] and pair[1]:
             sides.append((pair[1], pair[0]))
+    default = 1 if report.family and report.family.images else FRAMES
     if sides:
-        add_buckets(report, [(count, *side) for count in counts or [FRAMES] for side in sides])
+        add_buckets(report, [(count, *side) for count in counts or [default] for side in sides])
     if frames and sides and counts:
         tell(report, frames, [(count, None, None) for count in counts])
     elif frames:
@@ -86,7 +89,7 @@ def _shape(report: Report, entries: dict[str, Entry]) -> None:
     if resolution and sides:
         sizes: list[Size] = [(None, *side) for side in sides]
         in_shapes = "this area in nine shapes; a clip takes the nearest" if shaped and len(sides) > 1 else ""
-        tell(report, resolution, sizes, joined(in_shapes, "" if counts else f"with {FRAMES} frames, {NAME}'s default"))
+        tell(report, resolution, sizes, joined(in_shapes, "" if counts else f"with {default} frame{'s' * (default > 1)}, {NAME}'s default"))
     elif resolution:
         report.unsupported(resolution, "a size is a number or widthxheight; set dataset.buckets")
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from .model_rules import FILE_DTYPE, family, guidance, model, part
 from .onetrainer_concepts import CONCEPTS
 from .onetrainer_lists import SAMPLES
 from .result import Entry, Report
-from .rules import OFF, Rule, as_number, choice, family, ignore, off, only, optimizer, plain, refuse, run_name, to
+from .rules import OFF, Rule, as_number, choice, ignore, off, only, optimizer, plain, refuse, run_name, to
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _PLAIN_WEIGHTS = only(
     ["BFLOAT_16", "FLOAT_16", "FLOAT_32", "TFLOAT_32", "NONE"],
     "the model is in compute.dtype",
-    "frozen weights in 8 or 4 bit are not supported yet; the model stays in compute.dtype",
+    FILE_DTYPE,
 )
 _UNTRAINED = only([False], "it is not trained here either", "only LoRAs of the transformer are trained by this version")
 _OFFLOAD = off("layers cannot be offloaded to RAM yet")
@@ -83,12 +84,16 @@ PARTS: dict[str, Rule] = {
     "*.train_embedding": only([False], "no embeddings are trained", "embeddings are not trained by this version"),
     "*.weight_dtype": _PLAIN_WEIGHTS,
     "*.include": ignore("the model's own parts are used"),
-    "*.model_name": refuse("the job takes one diffusers folder or hub id; set model.source"),
+    "transformer.model_name": part("transformer"),
+    "vae.model_name": part("vae"),
+    "text_encoder*.model_name": part("text_encoders"),
+    "*.model_name": ignore("this model has no such part"),
     "*.stop_training_after*": ignore("the run ends after schedule.steps"),
     "*.offload_fraction": _OFFLOAD,
     "*.activation_offloading": off("activations stay on the card"),
     "*.gradient_checkpointing": ignore("this part is not trained"),
     "*.attention_mask": ignore("the model family decides it"),
+    "transformer.guidance_scale": guidance,
     "*.guidance_scale": ignore("the model family decides it"),
 }
 
@@ -114,7 +119,7 @@ RULES: dict[str, Rule] = {
     **SAMPLES,
     "training_method": only(["LORA"], "a LoRA is what is trained", "only LoRA is trained by this version"),
     "model_type": family,
-    "base_model_name": to("model.source"),
+    "base_model_name": model,
     "batch_size": to("schedule.batch_size"),
     "gradient_accumulation_steps": to("schedule.accumulation"),
     "epochs": refuse("the job counts optimizer steps, and how many make an epoch depends on the clips; set schedule.steps"),

@@ -9,7 +9,6 @@ from typing import Any
 
 from ..errors import fail
 from .documents import Document, read
-from .families import find_family
 from .result import DEFAULTS, Entry, Report
 
 Rule = Callable[[Report, Entry], None]
@@ -121,17 +120,6 @@ def only(accepted: Sequence[Any], fine: str, otherwise: str) -> Rule:
 def off(otherwise: str) -> Rule:
     """Ignored where it is switched off, unsupported where it is on."""
     return only(OFF, "it is off", otherwise)
-
-
-def family(report: Report, entry: Entry) -> None:
-    """The rule for a model type: sets the family, or says that this version cannot train it."""
-    report.family = found = find_family(str(entry.value))
-    if found is None or not found.trained:
-        title = found.title if found else f"'{entry.value}'"
-        report.unsupported(entry, f"{title} cannot be trained by this version; choose another model in model.source")
-        return
-    report.put("model.family", found.trained)
-    report.mapped(entry, "model.family", found.trained)
 
 
 def run_name(report: Report, entry: Entry) -> None:

@@ -99,7 +99,7 @@ def _rounded(report: Report, size: Size, windows: bool = True) -> Size:
 def _rule(report: Report) -> str:
     family = report.family
     assert family is not None
-    return f"{family} takes {family.frames}n+1 frames and sides in multiples of {family.sides}"
+    return f"{family} takes {family.frame_rule} and sides in multiples of {family.sides}"
 
 
 def joined(*reasons: str) -> str:

@@ -1,0 +1,107 @@
+"""Rules for what names a model, its parts and what is fed to it."""
+
+from __future__ import annotations
+
+from .families import Family, find_family
+from .result import Entry, Report
+from .rules import Rule, to
+
+SINGLE_FILES = (".safetensors", ".gguf")
+PARTS = {  # setting of a part -> what to choose there
+    "transformer": "the diffusion model's file, of ComfyUI's models/diffusion_models",
+    "vae": "the VAE's file, of ComfyUI's models/vae",
+    "text_encoders": "each text encoder's file, of ComfyUI's models/text_encoders",
+}
+ONE_OR_OTHER = "a job takes a diffusers folder or hub id in model.source, or single files in model.transformer, .vae and .text_encoders"
+FILE_DTYPE = "weights are not quantised when they are loaded; an fp8 or GGUF file is trained on as it is: choose one in model.transformer"
+
+
+def family(report: Report, entry: Entry) -> None:
+    """The rule for a model type: sets the family, or says that this version cannot train it."""
+    report.family = found = find_family(str(entry.value)) or Family(f"'{entry.value}'")
+    if not found.trained:
+        reason = f", since {found.instead}" if found.instead else ""
+        report.unsupported(entry, f"{found} cannot be trained by this version{reason}; choose another model in model.source")
+        return
+    report.put("model.family", found.trained)
+    report.mapped(entry, "model.family", found.trained)
+
+
+def model(report: Report, entry: Entry) -> None:
+    """The rule for a whole model: a diffusers folder, a hub id, or a single file."""
+    if _single(entry.value):
+        part("transformer")(report, entry)
+    elif _untrained(report):
+        report.unsupported(entry, f"{report.family} cannot be trained by this version")
+    elif report.value("model.transformer"):
+        taken = report.value("model.transformer")
+        report.unsupported(entry, f"{ONE_OR_OTHER}; '{taken}' is taken: for the rest set model.text_encoders, and model.vae if it has none")
+    else:
+        to("model.source")(report, entry)
+
+
+def part(name: str, slot: str = "") -> Rule:
+    """The rule for the place of a part: single files become settings, the others are told what to choose.
+
+    `slot` is the setting if it is not that of `name`.
+    """
+    target, choose = f"model.{slot or name}", PARTS[name]
+
+    def rule(report: Report, entry: Entry) -> None:
+        if _untrained(report):
+            report.unsupported(entry, f"{report.family} cannot be trained by this version")
+        elif report.value("model.source"):
+            report.unsupported(entry, f"{ONE_OR_OTHER}; the first is taken")
+        elif not all(map(_single, entry.values)):
+            report.unsupported(entry, f"no single file of .safetensors or .gguf; in {target} choose {choose}")
+        else:
+            files = list(map(str, entry.values))
+            report.put(target, [*(report.value(target) or []), *files] if name == "text_encoders" else files[0])
+            report.mapped(entry, target, ", ".join(files))
+
+    return rule
+
+
+def guidance(report: Report, entry: Entry) -> None:
+    """The rule for what a guidance-distilled model is fed as guidance in training."""
+    if report.family and report.family.guided:
+        to("objective.guidance")(report, entry)
+    else:
+        report.ignored(entry, "only guidance-distilled models are fed one, in training HunyuanVideo and FramePack")
+
+
+def size_shift(report: Report, entry: Entry) -> None:
+    """The rule for a shift of the noise levels that grows with the size."""
+    if report.family and report.family.shifts_by_size:
+        report.ignored(entry, f"the shift of {report.family} grows with the size here too, unless objective.shift is set")
+    else:
+        report.unsupported(entry, "objective.shift is one value for all sizes")
+
+
+def note_shift(report: Report, trainer: str) -> None:
+    """A note if the file of a trainer that shifts noise levels only where it is told to tells no shift."""
+    if report.value("objective.shift") is None:
+        ours = "the model's own shift is used here: objective.shift 1 does the same"
+        report.notes.append(f"{trainer} does not shift noise levels unless its file says so, and {ours}.")
+
+
+def note_model(report: Report) -> None:
+    """Notes on what the job lacks of its model, and on what a family does by itself."""
+    if report.value("model.transformer"):
+        if not report.value("model.tokenizers") and report.value("model.family") != "wan":
+            cure = "model.tokenizers takes the folder comfy of a ComfyUI installation."
+            report.notes.append(f"Files of other text encoders than UMT5 hold no tokenizer: {cure}")
+    elif not report.value("model.source"):
+        files = "model.transformer and the settings beside it single files as ComfyUI has them"
+        report.notes.append(f"The model is not set: model.source takes a diffusers folder or a hub id, {files}.")
+    if report.family and report.family.first_frame_optional and report.value("objective.first_frame_probability") is None:
+        share = "half of the examples begin with their own first frame; objective.first_frame_probability 0 trains text to video alone"
+        report.notes.append(f"{report.family} can start from a picture: {share}.")
+
+
+def _untrained(report: Report) -> bool:
+    return report.family is not None and not report.family.trained
+
+
+def _single(value: object) -> bool:
+    return str(value).lower().endswith(SINGLE_FILES)
