@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers.pre_tokenizers import ByteLevel
 from torch import Tensor
 
 from trainer.job import ModelSettings
@@ -15,8 +18,10 @@ from trainer.models import open_model
 from trainer.models.encoder_kinds import SENTENCEPIECE
 from trainer.models.key_tensors import to_comfy
 from trainer.models.sentencepiece_file import unigram_tokenizer
+from trainer.models.shapes import with_config
 
 FP8 = torch.float8_e4m3fn
+BLOCKS = ("blocks.", "encoder.block.", "double_blocks.", "single_blocks.", "transformer_blocks.", "single_transformer_blocks.")
 
 
 def sentencepiece_model(size: int = 120) -> bytes:
@@ -46,23 +51,66 @@ def write_single_files(folder: Path, to: Path) -> ModelSettings:
         second = load_file(folder / "transformer_2/diffusion_pytorch_model.safetensors")
         save_file(to_comfy(family.keys, second), named["transformer_low"], read(named["transformer"])[1])
     for part in family.layout.encoders:
-        if not (folder / part).is_dir():
+        found = encoder_file(folder, part)
+        if found is None:
             continue
-        tensors = load_file(folder / part / "model.safetensors")
-        tokenizer = family.layout.tokenizers.get(part.replace("text_encoder", "tokenizer"))
+        tensors, config = found
+        tokenizer = part.replace("text_encoder", "tokenizer")
+        source = family.layout.tokenizers.get(tokenizer)
         if part == "image_encoder":
             named[part] = to / f"{part}.safetensors"
-            tensors = {f"vision_model.{name.removeprefix('vision_model.')}": tensor for name, tensor in tensors.items()}
         else:
             texts.append(str(to / f"{part}.safetensors"))
             tensors.pop("encoder.embed_tokens.weight", None)
-        if tokenizer == SENTENCEPIECE:
+        if source == SENTENCEPIECE:
             tensors[SENTENCEPIECE] = as_bytes(sentencepiece_model())
-        elif tokenizer is not None:
-            (to / "comfy" / tokenizer).mkdir(parents=True)
-            unigram_tokenizer(sentencepiece_model()).save(str(to / "comfy" / tokenizer / "tokenizer.json"))
-        save_file(tensors, to / f"{part}.safetensors")
+        elif source is not None:
+            write_tokenizer(folder / tokenizer, to / "comfy" / source)
+        save_file(tensors, to / f"{part}.safetensors", with_config(part if part == "image_encoder" else "text_encoder", config))
     return ModelSettings(text_encoders=texts, tokenizers=str(to / "comfy"), **{name: str(file) for name, file in named.items()})
+
+
+def encoder_file(folder: Path, part: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """An encoder's tensors as a file of ComfyUI has them, and its configuration; of a Llava either of its two files."""
+    whole = folder / "text_encoder"
+    if part == "image_encoder" and not (folder / part).is_dir() and _config(whole).get("model_type") == "llava":
+        tensors = load_file(whole / "model.safetensors")
+        seen = {name: tensor for name, tensor in tensors.items() if "language_model" not in name and "lm_head" not in name}
+        return {_vision_name(name): tensor for name, tensor in seen.items()}, _config(whole)["vision_config"]
+    if not (folder / part).is_dir():
+        return None
+    tensors, config = load_file(folder / part / "model.safetensors"), _config(folder / part)
+    if part == "image_encoder":
+        return {_vision_name(name): tensor for name, tensor in tensors.items()}, config
+    if config["model_type"] == "llava":
+        said = {name.rpartition("language_model.")[2]: tensor for name, tensor in tensors.items() if "language_model." in name}
+        return {f"model.{name.removeprefix('model.')}": tensor for name, tensor in said.items()}, config["text_config"]
+    start = {"llama": "model.", "clip_text_model": "text_model."}.get(config["model_type"], "")  # transformers 5 leaves it out
+    return {start + name.removeprefix(start): tensor for name, tensor in tensors.items()}, config
+
+
+def _vision_name(name: str) -> str:
+    joins = name.rpartition("multi_modal_projector.")
+    return "".join(joins[1:]) if joins[1] else f"vision_model.{name.rpartition('vision_tower.')[2].removeprefix('vision_model.')}"
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    file = folder / "config.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def write_tokenizer(folder: Path, to: Path) -> None:
+    """A tokenizer as ComfyUI keeps it: a CLIP's as two lists of bytes, the model's own if it has one, else a SentencePiece model's."""
+    to.mkdir(parents=True)
+    if to.name == "sd1_tokenizer":
+        letters = [character + end for end in ("", "</w>") for character in sorted(ByteLevel.alphabet())]
+        pieces = {piece: place for place, piece in enumerate([*letters, "<|startoftext|>", "<|endoftext|>"])}
+        (to / "vocab.json").write_text(json.dumps(pieces), encoding="utf-8")
+        (to / "merges.txt").write_text("#version: 0.2\n", encoding="utf-8")
+    elif (folder / "tokenizer.json").is_file():
+        shutil.copyfile(folder / "tokenizer.json", to / "tokenizer.json")
+    else:
+        unigram_tokenizer(sentencepiece_model()).save(str(to / "tokenizer.json"))
 
 
 def read(file: Path | str) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -75,7 +123,7 @@ def read(file: Path | str) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def is_linear(name: str, tensor: Tensor) -> bool:
     """Whether it is a weight that fp8_scaled files quantise."""
-    return name.endswith(".weight") and tensor.dim() == 2 and tensor.is_floating_point() and name.startswith(("blocks.", "encoder.block."))
+    return name.endswith(".weight") and tensor.dim() == 2 and tensor.is_floating_point() and name.startswith(BLOCKS)
 
 
 def quantised(file: Path | str, to: Path, layout: str, prefix: str = "") -> dict[str, Tensor]:

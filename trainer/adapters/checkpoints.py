@@ -48,13 +48,13 @@ class FolderWeights:
 
 
 class FileWeights:
-    """A single file of a transformer, quantised ones too, in ComfyUI's names or in diffusers'; raises UserError for anything else."""
+    """A single file of a transformer, quantised ones too, in ComfyUI's, the original release's or diffusers' names; else UserError."""
 
     def __init__(self, file: Path, family: ModelFamily) -> None:
         self._file, self._family = file, family
         self._last: tuple[str, dict[str, Tensor]] = ("", {})
         opened = open_tensors(file)
-        looks = (family.keys.found, self._own)
+        looks = (family.keys.original.found, self._own)
         found = {
             (prefix, look): _found(opened.tensors, prefix, look) for look in looks for prefix in (*TRANSFORMER_PREFIXES, "transformer.")
         }

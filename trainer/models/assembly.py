@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,7 +82,9 @@ class _Assembly:
             self._add("vae", next(filter(None, inside), None))
 
     def variant(self, layout: FileLayout) -> str:
-        """The variant whose traits the transformer has; of several one that the VAE belongs to, of just its sizes, the first by name."""
+        """The variant whose traits the transformer has; of several one that the VAE belongs to, the file's
+        name tells of, the image encoder is for, of just its sizes, the first by name.
+        """
         transformer, two, wanted = self.parts["transformer"], "transformer_2" in self.parts, self._settings.variant
         values, shipped = transformer.told.values, {name: layout.config(name, "transformer") for name in layout.variants}
         fitting = [name for name, config in shipped.items() if _has_trait(transformer, config)]
@@ -100,7 +103,14 @@ class _Assembly:
         exact = {name for name in fitting if all(shipped[name].get(key) == value for key, value in values.items())}
         vae = self.parts.get("vae")
         suits = {name for name in fitting if vae is None or _has_trait(vae, layout.config(name, "vae"))}
-        return wanted or min(fitting, key=lambda name: ((name in pairs) != two, name not in suits, name not in exact, name))
+        called = {name for name in fitting if name in layout.file_names and re.search(layout.file_names[name], transformer.path.stem, re.I)}
+        sees = {name for name in fitting if layout.config(name, "image_encoder")}
+        image = self._files["image_encoder"] is not None
+
+        def misfits(name: str) -> tuple[bool, ...]:
+            return (name in pairs) != two, name not in suits, name not in called, (name in sees) != image, name not in exact
+
+        return wanted or min(fitting, key=lambda name: (*misfits(name), name))
 
     def add_encoders(self, layout: FileLayout, variant: str) -> None:
         """Gives each encoder's part a file of its kind, of several the one of just its size, else the first."""

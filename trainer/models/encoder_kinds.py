@@ -60,14 +60,23 @@ def _read_vision(shapes: Shapes, siglip: bool) -> Told | None:
         return None
     width, channels, patch = shapes[start + "embeddings.patch_embedding.weight"][:3]
     positions = shapes[start + "embeddings.position_embedding.weight"][0] - (not siglip)
+    seen = {} if siglip else {"image_size": round(positions**0.5) * patch}  # SigLIP's patches leave a rest, which no shape tells
     values = {
-        "hidden_size": width, "num_channels": channels, "patch_size": patch, "image_size": round(positions**0.5) * patch,
+        "hidden_size": width, "num_channels": channels, "patch_size": patch, **seen,
         "intermediate_size": shapes[start + "encoder.layers.0.mlp.fc1.weight"][0],
         "num_hidden_layers": shapes.count(start + "encoder.layers.*."),
     }  # fmt: skip
     if "visual_projection.weight" in shapes:
         values["projection_dim"] = shapes["visual_projection.weight"][0]
     return Told(values)
+
+
+def _read_llava_vision(shapes: Shapes) -> Told | None:
+    """A CLIP vision encoder and the two layers that make its patches a Llava's tokens."""
+    told = _read_vision(shapes, siglip=False)
+    if told is None or "multi_modal_projector.linear_2.weight" not in shapes:
+        return None
+    return Told({**told.values, "language_size": shapes["multi_modal_projector.linear_2.weight"][0]})
 
 
 def _read_decoder(shapes: Shapes, biased: bool) -> Told | None:
@@ -95,6 +104,7 @@ ENCODERS: Mapping[str, PartKind] = MappingProxyType({
     "clip-text": PartKind("a CLIP text encoder", _read_clip_text),
     "llama": PartKind("a Llama text encoder", _of(_read_decoder, biased=False)),
     "qwen2.5-vl": PartKind("a Qwen 2.5 text encoder", _of(_read_decoder, biased=True)),
+    "llava-vision": PartKind("a Llava vision encoder", _read_llava_vision),
     "clip-vision": PartKind("a CLIP vision encoder", _of(_read_vision, siglip=False)),
     "siglip-vision": PartKind("a SigLIP vision encoder", _of(_read_vision, siglip=True)),
 })  # fmt: skip

@@ -10,7 +10,8 @@ A family that can be loaded from single files has, in its folder,
 The JSON files hold what the files of the same parts hold in the release's diffusers folder: <part>/config.json,
 scheduler_config.json, tokenizer_config.json, preprocessor_config.json, model_index.json. What a header tells, such as sizes,
 replaces what stands there, so that small models need no configuration of their own. Two variants whose files look alike, such
-as those of two resolutions, are told apart by the setting model.variant; the first by name is the default.
+as those of two resolutions, are told apart by the setting model.variant; without it by the file's name (`file_names`), by
+whether an image encoder is given, and in the end the first by name is the default.
 
 A model of two transformers has "transformer_2" in its model_index.json; both have the configuration of `transformer`.
 Parts that a variant has no JSON file for do not exist in it.
@@ -68,6 +69,7 @@ class FileLayout:
     encoders: Mapping[str, str] = field(default_factory=dict)  # part -> kind, a name in encoder_kinds.ENCODERS
     tokenizers: Mapping[str, str] = field(default_factory=dict)  # part -> encoder_kinds.SENTENCEPIECE, or a folder below ComfyUI's comfy/
     agreements: tuple[tuple[str, str, str, str], ...] = ()  # part, value, other part, its value: must be equal
+    file_names: Mapping[str, str] = field(default_factory=dict)  # variant -> regex of file names that tell it from those that look alike
 
     @property
     def variants(self) -> list[str]:

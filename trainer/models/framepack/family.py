@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 from ...errors import Problem, UserError
 from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
 from ..files import ModelFiles, missing_parts
+from ..hunyuan_video import comfy_files
 from ..hunyuan_video import text as llama_text
 from ..hunyuan_video.family import ADAPTER_TARGETS
 from ..hunyuan_video.latents import encode_frames
 from ..key_map import KeyMap
 from . import keys
-from .comfy_files import write_comfy_files
 from .decoding import decode
 from .packing import WINDOW, made_before, order_of, section_at, section_count, split_history
+from .single_files import LAYOUT
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +36,8 @@ LARGEST_SHIFT = 7.0
 
 class FramePack(ModelFamily):
     """FramePack of either order of sections: backward from the end of the video, or forward as F1."""
+
+    layout = LAYOUT
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
@@ -119,7 +122,9 @@ class FramePack(ModelFamily):
         from transformers import SiglipImageProcessor, SiglipVisionModel
 
         module = self.files.load("image_encoder", SiglipVisionModel, dtype).requires_grad_(False).eval()
-        return ImageEncoder(SiglipImageProcessor.from_pretrained(self.files.folder("feature_extractor")), module)
+        size = module.config.image_size
+        processor = SiglipImageProcessor.from_pretrained(self.files.folder("feature_extractor"), size={"height": size, "width": size})
+        return ImageEncoder(processor, module)
 
     # encoders
 
@@ -238,4 +243,5 @@ class FramePack(ModelFamily):
 
     def write_comfy_files(self, transformer: Path, vae: Path) -> None:
         """Two .safetensors files as ComfyUI-FramePackWrapper and ComfyUI's VAE loader read them: in diffusers' own names."""
-        write_comfy_files(self.files.folder("transformer"), self.files.folder("vae"), transformer, vae)
+        for part, file in (("transformer", transformer), ("vae", vae)):
+            comfy_files.write(self.files, part, comfy_files.tensors(self.files, part), file)

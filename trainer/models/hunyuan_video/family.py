@@ -18,6 +18,7 @@ from . import image_text, keys
 from . import text as llama_text
 from .comfy_files import write_comfy_files
 from .latents import decode_latents, encode_frames
+from .single_files import LAYOUT
 
 if TYPE_CHECKING:
     import torch
@@ -38,6 +39,8 @@ FEW_STEPS_SHIFT = 17.0  # of FastHunyuan, distilled to six steps; text-to-video 
 
 class HunyuanVideo(ModelFamily):
     """A HunyuanVideo of any of the three forms, told apart by its transformer's configuration."""
+
+    layout = LAYOUT
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
@@ -81,7 +84,9 @@ class HunyuanVideo(ModelFamily):
     def check_files(self) -> None:
         """Raises UserError for missing parts, other inputs than the three forms have, and a text encoder of another form."""
         small = ("tokenizer", "tokenizer_2", *(("image_processor",) if self.form else ()))
-        problems = missing_parts(self.files, ("transformer", "vae", "text_encoder", "text_encoder_2"), small)
+        apart = bool(self.form and self.files.config("image_encoder"))  # a Llava of two files
+        seeing = ("image_encoder",) if apart else ()
+        problems = missing_parts(self.files, ("transformer", "vae", "text_encoder", "text_encoder_2", *seeing), small)
         channels = int(self.config.get("in_channels", 16))
         expected = self.latent_channels * 2 + 1 if self.form == CONCAT else self.latent_channels
         if self.spec.variant == "unknown" or channels != expected:
@@ -91,7 +96,7 @@ class HunyuanVideo(ModelFamily):
                 f"Text-to-video and token replace have {self.latent_channels} channels, latent concat has {self.latent_channels * 2 + 1}."
             )
             problems.append(Problem(f"{self.files.name}, transformer", found, cure))
-        kind, wanted = self.files.config("text_encoder").get("model_type"), "llava" if self.form else "llama"
+        kind, wanted = self.files.config("text_encoder").get("model_type"), "llava" if self.form and not apart else "llama"
         if kind and kind != wanted:
             form = "image-to-video" if self.form else "text-to-video"
             problems.append(
@@ -197,4 +202,4 @@ class HunyuanVideo(ModelFamily):
 
     def write_comfy_files(self, transformer: Path, vae: Path) -> None:
         """Two .safetensors files in ComfyUI's names; its loader expects heads of 128 channels."""
-        write_comfy_files(self.files.folder("transformer"), self.files.folder("vae"), transformer, vae)
+        write_comfy_files(self.files, transformer, vae)

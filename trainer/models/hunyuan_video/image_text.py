@@ -5,16 +5,20 @@ Source: diffusers' HunyuanVideoImageToVideoPipeline (pipeline_hunyuan_video_imag
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..base import TextEncoder
 from ..files import ModelFiles
+from ..loading import empty_model
 from .text import LAYER, TEXT_LENGTH, module_of, pooled, tokenizers, tokens_of
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+    from transformers import LlavaForConditionalGeneration
 
+IMAGE = "<image>"  # the token of the picture in the template
+BETWEEN = ("linear_1.weight", "linear_1.bias", "linear_2.weight", "linear_2.bias")  # that make a Llama's embeddings of what is seen
 IMAGE_TOKENS = 576  # of a picture of 336 x 336 px in patches of 14
 CROP = 103  # tokens of the template before the text; the picture is one of them
 IMAGE_PLACE = 5  # among them
@@ -38,14 +42,39 @@ def length(stride: int) -> int:
 
 
 def load_text_encoder(files: ModelFiles, dtype: torch.dtype) -> TextEncoder:
-    """Tokenizers "llama" and "clip" and the image processor "image"; encoders "llama", which is a Llava, and "clip", on the CPU."""
-    from torch.nn import ModuleDict
+    """Tokenizers "llama" and "clip" and the image processor "image"; encoders "llama", which is a Llava, and "clip", on the CPU.
+
+    The Llava is one part, or a Llama and an image encoder. Its words are not asked for, so that it has no layer that makes them.
+    """
+    from torch.nn import Identity, ModuleDict
     from transformers import CLIPImageProcessor, CLIPTextModel, LlavaForConditionalGeneration
 
-    llava = files.load("text_encoder", LlavaForConditionalGeneration, dtype)
+    made, folder = tokenizers(files), files.folder("image_processor")
+    if files.has("image_encoder"):
+        llava = _joined(files, dtype, made["llama"].convert_tokens_to_ids(IMAGE))
+        size = files.config("image_encoder")["image_size"]
+        processor = CLIPImageProcessor.from_pretrained(folder, size={"shortest_edge": size}, crop_size={"height": size, "width": size})
+    else:
+        llava = files.load("text_encoder", LlavaForConditionalGeneration, dtype)
+        processor = CLIPImageProcessor.from_pretrained(folder)
+    llava.set_output_embeddings(Identity())
     modules = {"llama": llava, "clip": files.load("text_encoder_2", CLIPTextModel, dtype)}
-    processor = CLIPImageProcessor.from_pretrained(files.folder("image_processor"))
-    return TextEncoder({**tokenizers(files), "image": processor}, ModuleDict(modules).requires_grad_(False).eval())
+    return TextEncoder({**made, "image": processor}, ModuleDict(modules).requires_grad_(False).eval())
+
+
+def _joined(files: ModelFiles, dtype: torch.dtype, image: int) -> LlavaForConditionalGeneration:
+    """A Llava of a Llama and, from a file of their own, a CLIP vision encoder and the layers between; `image` is its token of a patch."""
+    from transformers import CLIPVisionModel, LlamaModel, LlavaConfig, LlavaForConditionalGeneration
+
+    between = {name: files.tensor("image_encoder", f"multi_modal_projector.{name}").to(dtype) for name in BETWEEN}
+    language, vision = files.load("text_encoder", LlamaModel, dtype), files.load("image_encoder", CLIPVisionModel, dtype)
+    config = LlavaConfig(text_config=language.config, vision_config=vision.config, image_token_index=image)
+    llava = empty_model(LlavaForConditionalGeneration, config.to_dict())
+    llava.set_decoder(language)
+    parts: Any = getattr(llava, "model", llava)  # transformers 4.52 put them into a model of their own
+    parts.vision_tower = vision
+    parts.multi_modal_projector.load_state_dict(between, assign=True)
+    return llava
 
 
 def encode_text(encoder: TextEncoder, text: str, image: Tensor | None, stride: int) -> dict[str, Tensor]:

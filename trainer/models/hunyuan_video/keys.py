@@ -66,11 +66,19 @@ _ORIGINAL = {  # what ComfyUI changed of the original release's names
     r"(_|\.)mlp\.0$": r"\1mlp.fc1",
     r"(_|\.)mlp\.2$": r"\1mlp.fc2",
     r"\.modulation\.lin$": ".modulation.linear",
+    r"_attn\.norm\.query_norm$": "_attn_q_norm",
+    r"_attn\.norm\.key_norm$": "_attn_k_norm",
+    r"\*\.norm\.query_norm$": "*.q_norm",
+    r"\*\.norm\.key_norm$": "*.k_norm",
+    r"^(time_in|guidance_in|txt_in\.t_embedder)\.in_layer$": r"\1.mlp.0",
+    r"^(time_in|guidance_in|txt_in\.t_embedder)\.out_layer$": r"\1.mlp.2",
+    r"^txt_in\.c_embedder\.in_layer$": "txt_in.c_embedder.linear_1",
+    r"^txt_in\.c_embedder\.out_layer$": "txt_in.c_embedder.linear_2",
 }
 
 
 def original(rule: Rule) -> Rule:
-    """A rule with the module's name in the original release, which LoRA files of diffusion-pipe and musubi-tuner use."""
+    """A rule with the module's name in the original release, which most model files and LoRA of diffusion-pipe and musubi-tuner use."""
     name = rule.comfy
     for pattern, replacement in _ORIGINAL.items():
         name = re.sub(pattern, replacement, name)
@@ -78,3 +86,10 @@ def original(rule: Rule) -> Rule:
 
 
 TRANSFORMER = KeyMap(RULES, original=[original(rule) for rule in RULES])
+_OLDER = [  # of ComfyUI's own, before its norms had weights
+    Rule(f"{module}.weight", f"{rule.comfy}.scale")
+    for rule in RULES
+    for module in rule.modules
+    if rule.comfy.endswith(("query_norm", "key_norm"))
+]
+FILE = KeyMap((*TRANSFORMER.original.rules, *_OLDER))  # all names that model files use
