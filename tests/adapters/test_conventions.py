@@ -93,6 +93,12 @@ WRITTEN = {  # a layer -> what other programs call it: ComfyUI's name, diffusion
             "txt_in_individual_token_refiner_blocks_0_mlp_fc2",
         ),
     },
+    "mochi": {
+        "transformer_blocks.0.attn1.to_k": ("blocks.0.attn.qkv_x", "", "blocks_0_attn_qkv_x"),
+        "transformer_blocks.47.attn1.add_k_proj": ("blocks.47.attn.qkv_y", "", "blocks_47_attn_qkv_y"),
+        "transformer_blocks.7.attn1.to_add_out": ("blocks.7.attn.proj_y", "", "blocks_7_attn_proj_y"),
+        "transformer_blocks.7.ff.net.0.proj": ("blocks.7.mlp_x.w1", "", "blocks_7_mlp_x_w1"),
+    },
     "framepack": {
         "transformer_blocks.0.attn.to_q": ("double_blocks.0.img_attn_qkv", "", "transformer_blocks_0_attn_to_q"),
         "single_transformer_blocks.3.proj_mlp": ("single_blocks.3.linear1", "", "single_transformer_blocks_3_proj_mlp"),

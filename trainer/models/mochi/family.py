@@ -12,6 +12,7 @@ from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from . import keys
 from .comfy_files import write_comfy_files
+from .single_files import LAYOUT
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +34,8 @@ class Mochi(ModelFamily):
 
     The transformer counts time the other way: its timestep is 1000 · (1 - sigma), and it predicts x0 - noise.
     """
+
+    layout = LAYOUT
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)

@@ -13,7 +13,6 @@ from ..key_map import KeyMap, Rule
 
 _BLOCK: dict[str | tuple[str, ...], str] = {
     "norm1.linear": "mod_x",
-    "norm1_context.linear": "mod_y",
     ("attn1.to_q", "attn1.to_k", "attn1.to_v"): "attn.qkv_x",
     ("attn1.add_q_proj", "attn1.add_k_proj", "attn1.add_v_proj"): "attn.qkv_y",
     "attn1.norm_q": "attn.q_norm_x",
@@ -50,11 +49,12 @@ _RESIDUAL = {
 
 
 def transformer(layers: int) -> KeyMap:
-    """The transformer's names; the last of its blocks has another norm of the text."""
-    last = layers - 1
+    """The transformer's names; the last of its blocks has another norm of the text, so that each has a rule for its own."""
+    contexts = [f"transformer_blocks.{block}.norm1_context.linear" for block in range(layers)]
+    contexts[-1] += "_1"
     return KeyMap(
         [
-            Rule(f"transformer_blocks.{last}.norm1_context.linear_1", f"blocks.{last}.mod_y"),
+            *(Rule(context, f"blocks.{block}.mod_y") for block, context in enumerate(contexts)),
             *(Rule(_in_block(ours), f"blocks.*.{comfy}", swapped=comfy in _SWAPPED) for ours, comfy in _BLOCK.items()),
             *(Rule(ours, comfy) for ours, comfy in _AROUND.items()),
             Rule("norm_out.linear", "final_layer.mod", swapped=True),
