@@ -21,7 +21,9 @@ from trainer.models.sentencepiece_file import unigram_tokenizer
 from trainer.models.shapes import with_config
 
 FP8 = torch.float8_e4m3fn
-BLOCKS = ("blocks.", "encoder.block.", "double_blocks.", "single_blocks.", "transformer_blocks.", "single_transformer_blocks.")
+BLOCKS = (
+    "blocks.", "encoder.block.", "double_blocks.", "single_blocks.", "transformer_blocks.", "single_transformer_blocks.", "model.layers.",
+)  # fmt: skip
 
 
 def sentencepiece_model(size: int = 120) -> bytes:
