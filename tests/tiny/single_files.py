@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import string
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers.pre_tokenizers import ByteLevel
 from torch import Tensor
 
 from trainer.job import ModelSettings
@@ -102,10 +102,10 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def write_tokenizer(folder: Path, to: Path) -> None:
-    """A tokenizer as ComfyUI keeps it: a CLIP's as two lists of bytes, the model's own if it has one, else a SentencePiece model's."""
+    """A tokenizer as ComfyUI keeps it: a CLIP's as two lists, the model's own if it has one, else a SentencePiece model's."""
     to.mkdir(parents=True)
     if to.name == "sd1_tokenizer":
-        letters = [character + end for end in ("", "</w>") for character in sorted(ByteLevel.alphabet())]
+        letters = [character + end for end in ("", "</w>") for character in string.ascii_lowercase + string.punctuation]
         pieces = {piece: place for place, piece in enumerate([*letters, "<|startoftext|>", "<|endoftext|>"])}
         (to / "vocab.json").write_text(json.dumps(pieces), encoding="utf-8")
         (to / "merges.txt").write_text("#version: 0.2\n", encoding="utf-8")

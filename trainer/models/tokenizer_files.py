@@ -13,6 +13,8 @@ from .sentencepiece_file import unigram_tokenizer
 
 SMALL = (".json", ".txt", ".model")  # endings of a tokenizer's files
 
+SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")  # of a tokenizer, which without other files is none
+
 
 def config_file(part: str) -> str:
     """What a part's configuration is called in a diffusers folder."""
@@ -55,6 +57,6 @@ def tokenizer_problem(comfy: Path | None, name: str) -> Problem | None:
     cure = "Give the folder comfy of a ComfyUI installation, or the model as a diffusers folder."
     if comfy is None:
         return Problem("model.tokenizers", "is empty, and this text encoder's file holds no tokenizer.", cure)
-    if not tokenizer_files(comfy, name):
+    if all(file.name in SETTINGS for file in tokenizer_files(comfy, name)):
         return Problem("model.tokenizers", f"'{comfy}' has no {name}.", cure)
     return None

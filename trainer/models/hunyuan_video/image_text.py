@@ -68,7 +68,7 @@ def _joined(files: ModelFiles, dtype: torch.dtype, image: int) -> LlavaForCondit
 
     between = {name: files.tensor("image_encoder", f"multi_modal_projector.{name}").to(dtype) for name in BETWEEN}
     language, vision = files.load("text_encoder", LlamaModel, dtype), files.load("image_encoder", CLIPVisionModel, dtype)
-    config = LlavaConfig(text_config=language.config, vision_config=vision.config, image_token_index=image)
+    config = LlavaConfig(text_config=language.config.to_dict(), vision_config=vision.config.to_dict(), image_token_index=image)
     llava = empty_model(LlavaForConditionalGeneration, config.to_dict())
     llava.set_decoder(language)
     parts: Any = getattr(llava, "model", llava)  # transformers 4.52 put them into a model of their own
