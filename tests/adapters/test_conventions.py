@@ -99,6 +99,26 @@ WRITTEN = {  # a layer -> what other programs call it: ComfyUI's name, diffusion
         "transformer_blocks.7.attn1.to_add_out": ("blocks.7.attn.proj_y", "", "blocks_7_attn_proj_y"),
         "transformer_blocks.7.ff.net.0.proj": ("blocks.7.mlp_x.w1", "", "blocks_7_mlp_x_w1"),
     },
+    "hunyuan_video_15": {
+        "transformer_blocks.0.attn.to_q": ("double_blocks.0.img_attn.qkv", "double_blocks.0.img_attn_qkv", "double_blocks_0_img_attn_q"),
+        "transformer_blocks.1.attn.add_k_proj": (
+            "double_blocks.1.txt_attn.qkv", "double_blocks.1.txt_attn_k", "double_blocks_1_txt_attn_k"
+        ),
+        "transformer_blocks.1.attn.to_out.0": (
+            "double_blocks.1.img_attn.proj", "double_blocks.1.img_attn_proj", "double_blocks_1_img_attn_proj"
+        ),
+        "transformer_blocks.1.ff_context.net.2": (
+            "double_blocks.1.txt_mlp.2", "double_blocks.1.txt_mlp.fc2", "double_blocks_1_txt_mlp_fc2"
+        ),
+        "transformer_blocks.1.norm1.linear": (
+            "double_blocks.1.img_mod.lin", "double_blocks.1.img_mod.linear", "double_blocks_1_img_mod_linear"
+        ),
+        "context_embedder.token_refiner.refiner_blocks.0.attn.to_v": (
+            "txt_in.individual_token_refiner.blocks.0.self_attn.qkv", "txt_in.individual_token_refiner.blocks.0.self_attn_qkv",
+            "txt_in_individual_token_refiner_blocks_0_self_attn_qkv",
+        ),
+        "time_embed.timestep_embedder.linear_1": ("time_in.in_layer", "time_in.mlp.0", "time_in_mlp_0"),
+    },
     "framepack": {
         "transformer_blocks.0.attn.to_q": ("double_blocks.0.img_attn_qkv", "", "transformer_blocks_0_attn_to_q"),
         "single_transformer_blocks.3.proj_mlp": ("single_blocks.3.linear1", "", "single_transformer_blocks_3_proj_mlp"),

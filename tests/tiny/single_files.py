@@ -21,6 +21,7 @@ from trainer.models.sentencepiece_file import unigram_tokenizer
 from trainer.models.shapes import with_config
 
 FP8 = torch.float8_e4m3fn
+STARTS = {"llama": "model.", "qwen2_5_vl_text": "model.", "clip_text_model": "text_model."}  # of names, which transformers 5 leaves out
 BLOCKS = (
     "blocks.", "encoder.block.", "double_blocks.", "single_blocks.", "transformer_blocks.", "single_transformer_blocks.", "model.layers.",
 )  # fmt: skip
@@ -87,7 +88,7 @@ def encoder_file(folder: Path, part: str) -> tuple[dict[str, Tensor], dict[str, 
     if config["model_type"] == "llava":
         said = {name.rpartition("language_model.")[2]: tensor for name, tensor in tensors.items() if "language_model." in name}
         return {f"model.{name.removeprefix('model.')}": tensor for name, tensor in said.items()}, config["text_config"]
-    start = {"llama": "model.", "clip_text_model": "text_model."}.get(config["model_type"], "")  # transformers 5 leaves it out
+    start = STARTS.get(config["model_type"], "")
     return {start + name.removeprefix(start): tensor for name, tensor in tensors.items()}, config
 
 

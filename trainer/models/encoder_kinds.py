@@ -9,6 +9,7 @@ from .layout import PartKind, Told
 from .shapes import Shapes
 
 SENTENCEPIECE = "spiece_model"  # the tensor that holds a tokenizer inside a text encoder's file
+FEW_TOKENS = 2048
 _T5 = "encoder.block.0.layer.0.SelfAttention."
 _FEED_FORWARD = "encoder.block.0.layer.1.DenseReluDense."
 
@@ -39,6 +40,12 @@ def _read_t5(shapes: Shapes) -> Told | None:
     return Told(dict(values)) if values and blocks == 1 else None
 
 
+def _read_byt5(shapes: Shapes) -> Told | None:
+    """A T5 whose tokens are bytes and a few marks."""
+    told = _read_t5(shapes)
+    return told if told and told.values["vocab_size"] < FEW_TOKENS else None
+
+
 def _read_clip_text(shapes: Shapes) -> Told | None:
     if "text_model.encoder.layers.0.mlp.fc1.weight" not in shapes:
         return None
@@ -66,6 +73,8 @@ def _read_vision(shapes: Shapes, siglip: bool) -> Told | None:
         "intermediate_size": shapes[start + "encoder.layers.0.mlp.fc1.weight"][0],
         "num_hidden_layers": shapes.count(start + "encoder.layers.*."),
     }  # fmt: skip
+    if siglip and start + "head.probe" not in shapes:
+        values["vision_use_head"] = False
     if "visual_projection.weight" in shapes:
         values["projection_dim"] = shapes["visual_projection.weight"][0]
     return Told(values)
@@ -101,6 +110,7 @@ def _of(read: Callable[..., Told | None], **options: bool) -> Callable[[Shapes],
 ENCODERS: Mapping[str, PartKind] = MappingProxyType({
     "umt5": PartKind("a UMT5 text encoder", _read_umt5),
     "t5": PartKind("a T5 text encoder", _read_t5),
+    "byt5": PartKind("a ByT5 text encoder", _read_byt5),
     "clip-text": PartKind("a CLIP text encoder", _read_clip_text),
     "llama": PartKind("a Llama text encoder", _of(_read_decoder, biased=False)),
     "qwen2.5-vl": PartKind("a Qwen 2.5 text encoder", _of(_read_decoder, biased=True)),

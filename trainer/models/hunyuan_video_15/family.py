@@ -14,6 +14,7 @@ from ..key_map import KeyMap
 from . import keys
 from . import text as texts_of
 from .comfy_files import write_comfy_files
+from .single_files import LAYOUT
 
 if TYPE_CHECKING:
     import torch
@@ -38,6 +39,8 @@ def adapter_targets(layers: int) -> dict[str, str]:
 
 class HunyuanVideo15(ModelFamily):
     """HunyuanVideo-1.5 at 480p or 720p, from a text or from a first frame, told apart by its transformer's task_type."""
+
+    layout = LAYOUT
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
@@ -208,4 +211,4 @@ class HunyuanVideo15(ModelFamily):
 
     def write_comfy_files(self, transformer: Path, vae: Path) -> None:
         """Two .safetensors files in the names of the original release; ComfyUI's loader expects heads of 128 channels."""
-        write_comfy_files(self.files.folder("transformer"), self.files.folder("vae"), transformer, vae)
+        write_comfy_files(self.files, transformer, vae)

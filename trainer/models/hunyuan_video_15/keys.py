@@ -1,10 +1,12 @@
 """Names of HunyuanVideo-1.5's modules in diffusers and in ComfyUI (the original release's), which keeps query, key and value in one.
 
 Source: the parameter names of diffusers' HunyuanVideo15Transformer3DModel and AutoencoderKLHunyuanVideo15 against
-those of ComfyUI's classes.
+those of ComfyUI's classes, and those of the authors' model, which has no fused query, key and value but in its text refiner.
 """
 
 from __future__ import annotations
+
+import re
 
 from ..key_map import KeyMap, Rule
 
@@ -29,7 +31,7 @@ def _stream(comfy: str, context: str, projections: tuple[str, str, str], output:
 
 
 _REFINER, _COMFY_REFINER = "context_embedder.token_refiner.refiner_blocks.*", "txt_in.individual_token_refiner.blocks.*"
-TRANSFORMER = KeyMap([
+_RULES = (
     Rule("x_embedder.proj", "img_in.proj"),
     *_embedder("time_embed.timestep_embedder", "time_in"),
     Rule("cond_type_embed", "cond_type_embedding"),
@@ -51,7 +53,34 @@ TRANSFORMER = KeyMap([
     *_stream("txt", "_context", ("add_q_proj", "add_k_proj", "add_v_proj"), "to_add_out", ("norm_added_q", "norm_added_k")),
     Rule("norm_out.linear", "final_layer.adaLN_modulation.1", swapped=True),  # scale before shift in diffusers
     Rule("proj_out", "final_layer.linear"),
-])  # fmt: skip
+)  # fmt: skip
+_ORIGINAL = {  # what ComfyUI changed of the authors' names
+    r"_attn\.(qkv|proj)$": r"_attn_\1",
+    r"_attn\.norm\.query_norm$": "_attn_q_norm",
+    r"_attn\.norm\.key_norm$": "_attn_k_norm",
+    r"_mod\.lin$": "_mod.linear",
+    r"mlp\.0$": "mlp.fc1",
+    r"mlp\.2$": "mlp.fc2",
+    r"(time_in|t_embedder)\.in_layer$": r"\1.mlp.0",
+    r"(time_in|t_embedder)\.out_layer$": r"\1.mlp.2",
+    r"c_embedder\.in_layer$": "c_embedder.linear_1",
+    r"c_embedder\.out_layer$": "c_embedder.linear_2",
+}
+
+
+def _original(rule: Rule) -> list[Rule]:
+    """A rule with the authors' names; ComfyUI's released files have these too, but with a block's query, key and value in one."""
+    name = rule.comfy
+    for pattern, replacement in _ORIGINAL.items():
+        name = re.sub(pattern, replacement, name)
+    apart = rule.modules if name.startswith("double_blocks") and name.endswith("_attn_qkv") else ()
+    return [
+        *(Rule(module, name.replace("_qkv", f"_{own}")) for module, own in zip(apart, "qkv", strict=False)),
+        Rule(rule.diffusers, name, rule.swapped),
+    ]
+
+
+TRANSFORMER = KeyMap(_RULES, original=[made for rule in _RULES for made in _original(rule)])
 
 
 def _resnet(ours: str, comfy: str) -> list[Rule]:
