@@ -119,6 +119,11 @@ WRITTEN = {  # a layer -> what other programs call it: ComfyUI's name, diffusion
         ),
         "time_embed.timestep_embedder.linear_1": ("time_in.in_layer", "time_in.mlp.0", "time_in_mlp_0"),
     },
+    "cogvideox": {
+        "transformer_blocks.0.attn1.to_q": ("blocks.0.q", "", "blocks_0_q"),
+        "transformer_blocks.7.attn1.to_out.0": ("blocks.7.attn_out", "", "blocks_7_attn_out"),
+        "transformer_blocks.29.ff.net.0.proj": ("blocks.29.ff_proj", "", "blocks_29_ff_proj"),
+    },
     "framepack": {
         "transformer_blocks.0.attn.to_q": ("double_blocks.0.img_attn_qkv", "", "transformer_blocks_0_attn_to_q"),
         "single_transformer_blocks.3.proj_mlp": ("single_blocks.3.linear1", "", "single_transformer_blocks_3_proj_mlp"),

@@ -81,7 +81,7 @@ def test_layers_of_like_names_are_told_by_their_sizes(known: dict[str, Any], tmp
     assert "cogvideox" in str(caught.value)
     other = {name: LoraPair(torch.ones(1, 7), torch.ones(7, 1), 1.0) for name in weights.pairs}
     save_lora(LoraWeights(other), theirs, tmp_path / "other.safetensors", {}, "diffusers")
-    with pytest.raises(UserError, match="ltx_video and cogvideox have alike"):
+    with pytest.raises(UserError, match="ltx_video and cogvideox and mochi have alike"):
         family_of(open_lora(tmp_path / "other.safetensors"))
 
 

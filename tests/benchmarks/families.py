@@ -53,10 +53,13 @@ FULL = {
         (49, 480, 720),
         {"text": (226, 4096)},
     ),
-    "CogVideoX-2B": Full("cogvideox:write_2b", {**_COG, "num_attention_heads": 30, "num_layers": 30}, (49, 480, 720), {"text": (226, 4096)}),
+    "CogVideoX-2B": Full(
+        "cogvideox:write_2b", {**_COG, "num_attention_heads": 30, "num_layers": 30}, (49, 480, 720), {"text": (226, 4096)}
+    ),
     "HunyuanVideo": Full("hunyuan_video:write_t2v", {"guidance_embeds": True}, (49, 512, 768), _HUNYUAN),
     "FramePack": Full(
-        "framepack:write_framepack", {"has_image_proj": True, "image_proj_dim": 1152, "has_clean_x_embedder": True}, (37, 640, 640), _HUNYUAN,
+        "framepack:write_framepack",
+        {"has_image_proj": True, "image_proj_dim": 1152, "has_clean_x_embedder": True}, (37, 640, 640), _HUNYUAN,
         {"start": (16, 1, 80, 80), "image": (729, 1152)},
     ),
     "HunyuanVideo-1.5": Full(

@@ -174,11 +174,12 @@ def _hunyuan_15(folder: Path) -> None:
 
     write_t2v_15(folder)
     tiny_hunyuan_15(
-        num_attention_heads=1, attention_head_dim=128, rope_axes_dim=(16, 56, 56), text_embed_2_dim=1472, image_embed_dim=1152
-    ).save_pretrained(folder / "transformer")
+        task_type="t2v", num_attention_heads=1, attention_head_dim=128, rope_axes_dim=(16, 56, 56), text_embed_dim=128,
+        text_embed_2_dim=1472, image_embed_dim=1152,
+    ).save_pretrained(folder / "transformer")  # fmt: skip
     qwen = Qwen2_5_VLTextConfig(
-        vocab_size=152064, hidden_size=16, intermediate_size=32, num_hidden_layers=4, num_attention_heads=1, num_key_value_heads=1,
-        head_dim=128, rope_parameters={"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]},
+        vocab_size=152064, hidden_size=128, intermediate_size=32, num_hidden_layers=4, num_attention_heads=1, num_key_value_heads=1,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]},
     )  # fmt: skip
     Qwen2_5_VLTextModel(qwen).save_pretrained(folder / "text_encoder")
     glyphs = T5Config(vocab_size=1510, d_model=1472, d_kv=8, d_ff=16, num_layers=1, num_heads=2, feed_forward_proj="gated-gelu")

@@ -81,6 +81,18 @@ def test_official_files_are_known_and_fit(official: Path, names: dict[str, str |
         planned(kind, files.config(part), files._parts[part], strict=part != "text_encoder")
 
 
+def test_texts_are_tokenized_as_in_core(core: ModuleType, official: Path) -> None:
+    from transformers import AutoTokenizer
+
+    model = ModelSettings(transformer=str(official / "all_in_one.safetensors"), tokenizers=str(core.__path__[0]))
+    family = open_model(model)
+    ours = AutoTokenizer.from_pretrained(family.files.folder("tokenizer"))
+    theirs = import_module("comfy.text_encoders.genmo").T5XXLTokenizer()
+    text = "A red fox, running over snow; its breath steams."
+    padded = [token for token, _ in theirs.tokenize_with_weights(text)[0]]
+    assert padded == [*ours(text).input_ids, *[0] * (256 - len(ours(text).input_ids))]
+
+
 def test_known_without_files() -> None:
     main, shipped = known_models("mochi")
     assert main.spec == shipped.spec and main.layer_shapes == shipped.layer_shapes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ..errors import Problem, fail
 from ..job import Bucket
@@ -62,10 +63,14 @@ class Sizes:
         if count < 1 or (count > frames and not windowed):
             return None
         shapes = [shape for shape in self.shapes if not self._enlarges(shape, height, width)]
-        shape = nearest_shape(shapes, height, width) if shapes else automatic_size(self.spec, height, width)
+        shape = nearest_shape(shapes, height, width) if shapes else _nearest_ratio(self._common, height, width)
         if self._enlarges(shape, height, width) or (self.shapes and not shapes):
             shape = own_size(self.spec, height, width)
         return Bucket(frames=count, height=shape[0], width=shape[1])
+
+    @cached_property
+    def _common(self) -> list[Shape]:
+        return common_shapes(self.spec)
 
     def _enlarges(self, shape: Shape, height: int, width: int) -> bool:
         return self.no_upscale and (shape[0] > height or shape[1] > width)
@@ -189,10 +194,16 @@ def automatic_size(spec: FamilySpec, height: int, width: int) -> Shape:
 
     Common shapes keep the number of buckets small, so that batches can be filled.
     """
-    _, default_height, default_width = spec.default_bucket
-    return min(
-        shapes_of_area(spec, default_height, default_width, ()), key=lambda shape: abs(math.log(shape[1] * height / (shape[0] * width)))
-    )
+    return _nearest_ratio(common_shapes(spec), height, width)
+
+
+def common_shapes(spec: FamilySpec) -> list[Shape]:
+    """The sizes that clips are given where none is set: of about the family's default area."""
+    return shapes_of_area(spec, *spec.default_bucket[1:], ())
+
+
+def _nearest_ratio(shapes: Sequence[Shape], height: int, width: int) -> Shape:
+    return min(shapes, key=lambda shape: abs(math.log(shape[1] * height / (shape[0] * width))))
 
 
 def shapes_of_area(spec: FamilySpec, height: int, width: int, ratios: Sequence[float]) -> list[Shape]:

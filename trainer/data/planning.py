@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..errors import Problem, UserError, fail
@@ -107,15 +109,28 @@ def plan_dataset(
     for text in roundings:
         teller.notice(text)
     log.emit(Phase("prepare", "Reading clips"))
-    found = scan(dataset.sources, store.folder, may_download, log.check)
-    _mark_unpacked(found, store)
-    teller.report.seen = dict(found.seen)
-    for problem in found.notices:
-        teller.notice(f"{problem.found} {problem.cure}".strip(), problem.where)
-    for record, why in found.skipped:
-        teller.report.skip(record, why, _LISTED)
-    planner = Planner(captions, shape, store, log.check)
-    return DatasetPlan(dataset, shape, found, _planned(found, planner, teller), teller, planner)
+    with _without_collection():
+        found = scan(dataset.sources, store.folder, may_download, log.check)
+        _mark_unpacked(found, store)
+        teller.report.seen = dict(found.seen)
+        for problem in found.notices:
+            teller.notice(f"{problem.found} {problem.cure}".strip(), problem.where)
+        for record, why in found.skipped:
+            teller.report.skip(record, why, _LISTED)
+        planner = Planner(captions, shape, store, log.check)
+        return DatasetPlan(dataset, shape, found, _planned(found, planner, teller), teller, planner)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """No search for unreachable cycles: over the millions of objects of a large plan, which all stay, it takes a fifth of the time."""
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()
 
 
 def _mark_unpacked(found: Scan, store: TensorCache) -> None:

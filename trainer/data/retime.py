@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 
+@lru_cache(maxsize=64)  # asked for each clip
 def exact_rate(fps: float) -> Fraction:
     """A frame rate as a fraction: 16.0 -> 16, 23.976023976 -> 24000/1001."""
     return Fraction(fps).limit_denominator(1001)
@@ -14,7 +16,9 @@ def exact_rate(fps: float) -> Fraction:
 
 def frame_count(times: Sequence[Fraction], end: Fraction, fps: Fraction) -> int:
     """Target frames of a clip: middles of their intervals, (k + 1/2) / fps, that lie before its end; at least one."""
-    return max(1, math.ceil((end - times[0]) * fps - Fraction(1, 2)))
+    length = end - times[0]
+    unit = 2 * length.denominator * fps.denominator  # in whole numbers: fractions are slow over thousands of clips
+    return max(1, -((length.denominator * fps.denominator - 2 * length.numerator * fps.numerator) // unit))
 
 
 def retime(times: Sequence[Fraction], end: Fraction, fps: Fraction, most: int | None = None) -> list[int]:
@@ -26,7 +30,7 @@ def retime(times: Sequence[Fraction], end: Fraction, fps: Fraction, most: int | 
     """
     count = frame_count(times, end, fps)
     count = count if most is None else min(count, max(most, 1))
-    unit = math.lcm(*(time.denominator for time in times))  # in whole numbers: fractions are slow over thousands of clips
+    unit = math.lcm(*(time.denominator for time in times))
     ticks = [time.numerator * (unit // time.denominator) * 2 * fps.numerator for time in times]
     step = unit * fps.denominator  # half a target frame
     chosen = list[int]()

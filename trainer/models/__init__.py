@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from ..job import ModelSettings
 
 FAMILIES = {
-    name: f".{name}"
-    for name in ("wan", "hunyuan_video", "framepack", "ltx_video", "cogvideox", "mochi", "hidream", "hunyuan_video_15")
+    name: f".{name}" for name in ("wan", "hunyuan_video", "framepack", "ltx_video", "cogvideox", "mochi", "hidream", "hunyuan_video_15")
 }
 
 

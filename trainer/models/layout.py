@@ -50,13 +50,15 @@ class PartKind:
 
     `read` gives what the shapes tell, or None where they are of another kind. `keys` names its modules in diffusers or
     transformers and in the file, by its configuration; None where both names are the same but for a prefix. `trait` is
-    what the file's configuration and the variant's must agree in.
+    what the file's configuration and the variant's must agree in. `computed` are tensors that files may hold though the
+    model makes them itself.
     """
 
     label: str  # in errors, such as "a Mochi VAE"
     read: Callable[[Shapes], Told | None]
     keys: Callable[[Config], KeyMap] | None = None
     trait: Callable[[Config], Hashable] = same
+    computed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def planned(kind: type[M], config: Config, match: Match, strict: bool) -> tuple[
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     convert = _conversion(part, shapes, match.kind.keys(config) if match.kind.keys else None)
     places = _places(part, shapes, convert)
-    _require_fit(part, places, shapes, _tied(model), strict)
+    _require_fit(part, {name: {} for name in match.kind.computed} | places, shapes, _tied(model), strict)
     return model, places, convert
 
 

@@ -15,6 +15,7 @@ from . import keys
 from .comfy_files import write_comfy_files
 from .positions import rotary_positions
 from .schedule import Schedule, scale, velocity
+from .single_files import LAYOUT
 from .variants import TRANSFORMER, VAE, spec_of, unsupported
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class CogVideoX(ModelFamily):
     sees has one frame in front that is dropped before decoding. In training that is a copy of the first, as the authors
     make it; in sampling it is drawn along.
     """
+
+    layout = LAYOUT
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
@@ -60,6 +63,11 @@ class CogVideoX(ModelFamily):
         from diffusers import CogVideoXTransformer3DModel
 
         return CogVideoXTransformer3DModel
+
+    @cached_property
+    def skeleton(self) -> nn.Module:
+        """The transformer on the meta device, its table of positions too, which is hundreds of megabytes."""
+        return super().skeleton.to("meta")
 
     def load_vae(self) -> nn.Module:
         """AutoencoderKLCogVideoX on the CPU."""
