@@ -99,6 +99,14 @@ WRITTEN = {  # a layer -> what other programs call it: ComfyUI's name, diffusion
         "transformer_blocks.7.attn1.to_add_out": ("blocks.7.attn.proj_y", "", "blocks_7_attn_proj_y"),
         "transformer_blocks.7.ff.net.0.proj": ("blocks.7.mlp_x.w1", "", "blocks_7_mlp_x_w1"),
     },
+    "hidream": {
+        "double_stream_blocks.0.block.attn1.to_q_t": (
+            "double_stream_blocks.0.block.attn1.to_q_t", "", "double_stream_blocks_0_block_attn1_to_q_t"
+        ),
+        "single_stream_blocks.31.block.ff_i.experts.3.w2": (
+            "single_stream_blocks.31.block.ff_i.experts.3.w2", "", "single_stream_blocks_31_block_ff_i_experts_3_w2"
+        ),
+    },
     "hunyuan_video_15": {
         "transformer_blocks.0.attn.to_q": ("double_blocks.0.img_attn.qkv", "double_blocks.0.img_attn_qkv", "double_blocks_0_img_attn_q"),
         "transformer_blocks.1.attn.add_k_proj": (

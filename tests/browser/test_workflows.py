@@ -13,6 +13,7 @@ from tests.browser.canvas import Canvas
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 NAMES = sorted(file.stem for file in (Path(__file__).parents[2] / "workflows").glob("*.json"))
 WITHOUT_CORE = {"Video Trainer - FramePack"}  # ComfyUI itself has no such model
+UNPUBLISHED = {"cogvideox_5b_bf16.safetensors"}  # in ComfyUI's names
 SIZES = {"EmptySD3LatentImage": ("height", "width")}  # of nodes that make something else than a video
 MODELS = ("UNETLoader", "CheckpointLoaderSimple", "VAELoader", "CLIPVisionLoader", "CLIPLoader", "DualCLIPLoader", "QuadrupleCLIPLoader")
 NOTES = {"MarkdownNote", "Note"}
@@ -72,8 +73,9 @@ def test_both_branches_draw_alike(root: Path, name: str) -> None:
     assert all(sampling["shift"] == ours["shift"] for sampling in named(graph, "ModelSamplingSD3"))
     starts = [node for node in graph["nodes"] if node["type"].startswith(("Empty", "Wan")) and "batch_size" in node["widgets_values_named"]]
     for start in starts:
-        values, want = start["widgets_values_named"], {"length": ours["frames"], "height": ours["height"], "width": ours["width"]}
-        assert {side: values[side] for side in SIZES.get(start["type"], want)} == {side: want[side] for side in SIZES.get(start["type"], want)}
+        want = {"length": ours["frames"], "height": ours["height"], "width": ours["width"]}
+        sides = SIZES.get(start["type"], tuple(want))
+        assert [start["widgets_values_named"][side] for side in sides] == [want[side] for side in sides]
     assert len(starts) == 1 and samplers
     assert all(lora["strength_model"] == ours["strength"] for lora in named(graph, "LoraModelLoader"))
     texts = [text["text"] for text in named(graph, "VideoTrainerEncodePrompt", "CLIPTextEncode")]
@@ -89,8 +91,8 @@ def test_has_a_picture_notes_and_model_addresses(root: Path, name: str) -> None:
     for node in graph["nodes"]:
         if node["type"] in MODELS:
             files = [value for value in node["widgets_values"] if str(value).endswith(".safetensors")]
-            models = node["properties"]["models"]
-            assert files and [model["name"] for model in models] == files
+            models = node["properties"].get("models", [])
+            assert files and [model["name"] for model in models] == [file for file in files if file not in UNPUBLISHED]
             assert all(model["url"].split("?")[0].endswith(f"/{model['name']}") for model in models)
 
 

@@ -1,4 +1,4 @@
-"""A pack for the tests' ComfyUI: where core fixes a model's sizes, it takes those of the file, so that files of a few thousand weights load.
+"""A pack for the tests' ComfyUI: where core fixes a model's sizes, it takes those of the file, so that small files load.
 
 Nothing else changes: which model a file is, the names of its tensors and all that is computed stay core's own. A loader reads a
 file right before it makes the model, and meanwhile the places where core has a number have the file's.
@@ -98,7 +98,8 @@ def vision_sizes(tensors: Tensors) -> dict[str, int]:
     width, _, patch_size = tensors[start + "embeddings.patch_embedding.weight"].shape[:3]
     side = int(tensors[start + "embeddings.position_embedding.weight"].shape[0] ** 0.5)
     inside = tensors[start + "encoder.layers.0.mlp.fc1.weight"].shape[0]
-    return {"hidden_size": width, "intermediate_size": inside, "image_size": side * patch_size, "patch_size": patch_size, "num_attention_heads": 2}
+    sizes = {"hidden_size": width, "intermediate_size": inside, "num_attention_heads": 2}
+    return {**sizes, "image_size": side * patch_size, "patch_size": patch_size}
 
 
 def vision_encoder(load: Callable[..., Any], tensors: Any, *args: Any, **more: Any) -> Any:
@@ -182,7 +183,8 @@ def vae_sizes(tensors: Tensors) -> list[tuple[Any, str, dict[str, Any]]]:
     if "encoder.conv_in.conv.weight" in tensors and "post_quant_conv.weight" in tensors:
         return [(comfy.sd, "AutoencoderKL", {"ddconfig": {"ch": tensors["encoder.conv_in.conv.weight"].shape[0]}})]
     if "encoder.layers.0.weight" in tensors and "decoder.output_proj.weight" in tensors:
-        sizes = {"base_channels": tensors["encoder.layers.0.weight"].shape[0], "channel_multipliers": [1, 2, 3, 4], "num_res_blocks": [1] * 5}
+        base = tensors["encoder.layers.0.weight"].shape[0]
+        sizes = {"base_channels": base, "channel_multipliers": [1, 2, 3, 4], "num_res_blocks": [1] * 5}
         return [(comfy.ldm.genmo.vae.model, name, sizes) for name in ("Encoder", "Decoder")]
     if "encoder.conv_in.weight" in tensors and "quant_conv.weight" not in tensors:
         sizes = {"params": {"ch": tensors["encoder.conv_in.weight"].shape[0]}}

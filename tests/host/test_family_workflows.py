@@ -91,9 +91,7 @@ def size_of(file: Path) -> Size:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
-def test_runs_in_all_branches(
-    comfyui: Path, small: ComfyServer, client: Client, root: Path, tmp_path: Path, example: Example
-) -> None:
+def test_runs_in_all_branches(comfyui: Path, small: ComfyServer, client: Client, root: Path, tmp_path: Path, example: Example) -> None:
     if not (comfyui / "comfy" / example.tokenizer).exists():
         pytest.skip(f"this ComfyUI lacks comfy/{example.tokenizer}")
     workflow = json.loads((root / f"workflows/Video Trainer - {example.workflow}.json").read_text(encoding="utf-8"))

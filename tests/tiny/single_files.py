@@ -23,7 +23,8 @@ from trainer.models.shapes import with_config
 FP8 = torch.float8_e4m3fn
 STARTS = {"llama": "model.", "qwen2_5_vl_text": "model.", "clip_text_model": "text_model."}  # of names, which transformers 5 leaves out
 BLOCKS = (
-    "blocks.", "encoder.block.", "double_blocks.", "single_blocks.", "transformer_blocks.", "single_transformer_blocks.", "model.layers.",
+    "blocks.", "encoder.block.", "double_blocks.", "single_blocks.", "transformer_blocks.", "single_transformer_blocks.",
+    "double_stream_blocks.", "single_stream_blocks.", "model.layers.",
 )  # fmt: skip
 
 
@@ -89,7 +90,9 @@ def encoder_file(folder: Path, part: str) -> tuple[dict[str, Tensor], dict[str, 
         said = {name.rpartition("language_model.")[2]: tensor for name, tensor in tensors.items() if "language_model." in name}
         return {f"model.{name.removeprefix('model.')}": tensor for name, tensor in said.items()}, config["text_config"]
     start = STARTS.get(config["model_type"], "")
-    return {start + name.removeprefix(start): tensor for name, tensor in tensors.items()}, config
+    return {
+        name if name.startswith("text_projection.") else start + name.removeprefix(start): tensor for name, tensor in tensors.items()
+    }, config
 
 
 def _vision_name(name: str) -> str:
@@ -104,7 +107,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 def write_tokenizer(folder: Path, to: Path) -> None:
     """A tokenizer as ComfyUI keeps it: a CLIP's as two lists, the model's own if it has one, else a SentencePiece model's."""
-    to.mkdir(parents=True)
+    to.mkdir(parents=True, exist_ok=True)
     if to.name == "sd1_tokenizer":
         letters = [character + end for end in ("", "</w>") for character in string.ascii_lowercase + string.punctuation]
         pieces = {piece: place for place, piece in enumerate([*letters, "<|startoftext|>", "<|endoftext|>"])}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +114,7 @@ class _Assembly:
         return wanted or min(fitting, key=lambda name: (*misfits(name), name))
 
     def add_encoders(self, layout: FileLayout, variant: str) -> None:
-        """Gives each encoder's part a file of its kind, of several the one of just its size, else the first."""
+        """Gives each encoder's part a file of its kind, of several the first that has the most of its sizes."""
         wanted = {part: kind for part, kind in layout.encoders.items() if layout.config(variant, part)}
         image = self._files["image_encoder"]
         if image is not None and "image_encoder" not in wanted:
@@ -126,7 +127,7 @@ class _Assembly:
         for part, kind in texts.items():
             shipped, fitting = layout.config(variant, part), [match for match in found if match.kind is kind]
             if fitting:
-                self.parts[part] = next((m for m in fitting if overlaid(shipped, m.told.values) == shipped), fitting[0])
+                self.parts[part] = max(fitting, key=partial(_likeness, shipped))
                 found.remove(self.parts[part])
         for match in found:
             if match.part.file in self._texts:
@@ -189,6 +190,11 @@ class _Assembly:
 
     def _refuse_all(self, slot: str, error: UserError) -> None:
         self.problems += [Problem(f"model.{slot}: {problem.where}", problem.found, problem.cure) for problem in error.problems]
+
+
+def _likeness(shipped: Mapping[str, Any], match: Match) -> int:
+    """How many of the values that are told are those that ship."""
+    return sum(overlaid(shipped, {name: value}) == shipped for name, value in match.told.values.items())
 
 
 def _has_trait(match: Match, shipped: Mapping[str, Any]) -> bool:

@@ -173,7 +173,12 @@ class ModelFamily(ABC):
         from accelerate import init_empty_weights
 
         with init_empty_weights():
-            return cast("Any", self.transformer_class).from_config(self.files.config("transformer"))
+            return cast("Any", self.transformer_class).from_config(self.transformer_config)
+
+    @property
+    def transformer_config(self) -> dict[str, Any]:
+        """The transformer's configuration; empty where no model is given, so that the class's defaults hold."""
+        return self.files.config("transformer")
 
     @property
     def vae_dtype(self) -> torch.dtype:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import Problem, UserError, fail
 from ..base import FamilySpec, FrameRule, ModelFamily, TextEncoder
-from ..files import ModelFiles, missing_parts
+from ..files import DiffusersFolder, ModelFiles, missing_parts
 from ..key_map import KeyMap
 from . import keys
 from .comfy_files import write_comfy_files
 from .experts import make_differentiable
+from .single_files import LAYOUT
 from .text import MOST_TOKENS, PARTS, encode, load
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ BLOCK = r"(double|single)_stream_blocks\.\d+\.block"
 ATTENTION = rf"{BLOCK}\.attn1\.(to_q|to_k|to_v|to_out)(_t)?"
 FEED_FORWARD = rf"{BLOCK}\.(ff_i|ff_t)\.((shared_experts|experts\.\d+)\.)?w[123]"
 RELEASED_LAYERS = (16, 32)
+MAIN = "i1-full"
 SHIFT = 3.0  # of full and fast
 FEW_STEPS = ("FlowMatchLCMScheduler", "FlashFlowMatchEulerDiscreteScheduler")  # the schedulers of dev and fast
 
@@ -34,9 +36,11 @@ class HiDream(ModelFamily):
     Pictures that are not square are padded to the largest number of patches, as in the pipeline, and have the cost of that.
     """
 
+    layout = LAYOUT
+
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
-        self.config, self.vae_config, scheduler = files.config("transformer"), files.config("vae"), files.config("scheduler")
+        self.config, self.vae_config, scheduler = self.transformer_config, files.config("vae"), files.config("scheduler")
         shift, distilled = scheduler.get("shift", scheduler.get("flow_shift", SHIFT)), scheduler.get("_class_name") in FEW_STEPS
         released = (self.config.get("num_layers", 16), self.config.get("num_single_layers", 32)) == RELEASED_LAYERS
         name = ("dev" if shift > SHIFT else "fast") if distilled else "full"
@@ -65,8 +69,13 @@ class HiDream(ModelFamily):
         """True for a model whose transformer is a HiDreamImageTransformer2DModel."""
         return files.config("transformer").get("_class_name") == "HiDreamImageTransformer2DModel"
 
+    @property
+    def transformer_config(self) -> dict[str, Any]:
+        """Where no model is given the main release's, as the class has no defaults of all values."""
+        return self.files.config("transformer") or LAYOUT.config(MAIN, "transformer")
+
     def check_files(self) -> None:
-        """Raises UserError for missing parts, of which Llama is published apart, and for models that edit pictures."""
+        """Raises UserError for missing parts, of which Llama is published apart, for other text encoders and models that edit pictures."""
         problems = missing_parts(
             self.files,
             ("transformer", "vae", *(f"text_encoder{number}" for name, number in PARTS.items() if name != "llama")),
@@ -74,13 +83,36 @@ class HiDream(ModelFamily):
         )
         if lacking := missing_parts(self.files, ("text_encoder_4",), ("tokenizer_4",)):
             cure = "Put Llama-3.1-8B-Instruct into its folder text_encoder_4, the tokenizer's files into tokenizer_4."
-            problems += [Problem(problem.where, problem.found, cure) for problem in lacking]
+            apart = isinstance(self.files, DiffusersFolder)
+            problems += [Problem(problem.where, problem.found, cure if apart else problem.cure) for problem in lacking]
+        problems += self._other_encoders()
         pipeline = self.files.config("model_index").get("_class_name", "HiDreamImagePipeline")
         if pipeline != "HiDreamImagePipeline":
             cure = "Use HiDream-I1 full, dev or fast; models that edit pictures are not supported."
             problems.append(Problem(self.files.name, f"is made for {pipeline}.", cure))
         if problems:
             raise UserError(problems)
+
+    def _other_encoders(self) -> list[Problem]:
+        """CLIP models that read fewer tokens than they are given, and encoders whose embeddings the transformer does not take."""
+        parts = [self.files.config(f"text_encoder{number}") for number in PARTS.values()]
+        if not all((self.files.config("transformer"), *parts)):
+            return []
+        cure, problems = (
+            "Choose this model's own text encoders: clip_l_hidream, clip_g_hidream, a T5 XXL and a Llama 3.1 8B.",
+            list[Problem](),
+        )
+        for number, config in enumerate(parts[:2], 1):
+            if (reads := int(config.get("max_position_embeddings", 77))) < MOST_TOKENS:
+                found = f"CLIP model {number} reads {reads} tokens, and this model gives it {MOST_TOKENS}."
+                problems.append(Problem(f"{self.files.name}, text encoders", found, cure))
+        first, second, t5, llama = parts
+        pooled = int(first["projection_dim"]) + int(second["projection_dim"])
+        made, taken = [pooled, t5["d_model"], llama["hidden_size"]], [self.config["text_emb_dim"], *self.config["caption_channels"]]
+        if made != taken:
+            found = "both CLIP models together, T5 and Llama have {}, {} and {} channels, and the transformer takes {}, {} and {}."
+            problems.append(Problem(f"{self.files.name}, text encoders", found.format(*made, *taken), cure))
+        return problems
 
     @property
     def transformer_class(self) -> type[ModelMixin]:
@@ -177,4 +209,4 @@ class HiDream(ModelFamily):
 
     def write_comfy_files(self, transformer: Path, vae: Path) -> None:
         """Two .safetensors files."""
-        write_comfy_files(self.files.folder("transformer"), self.files.folder("vae"), transformer, vae)
+        write_comfy_files(self.files, transformer, vae)
