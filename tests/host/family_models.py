@@ -123,7 +123,8 @@ def hidream(folder: Path) -> None:
     rope: dict[str, Any] = {"attention_head_dim": 128, "axes_dims_rope": (64, 32, 32)}
     HiDreamImageTransformer2DModel(**sizes, **texts, **rope).save_pretrained(folder / "transformer")
     for part, layers in (("text_encoder", 2), ("text_encoder_2", 32)):
-        clip = CLIPTextConfig(**NARROW, vocab_size=CLIP_WORDS, num_hidden_layers=layers, num_attention_heads=2, projection_dim=16)
+        depth: dict[str, Any] = {"num_hidden_layers": layers, "num_attention_heads": 2, "max_position_embeddings": 248}
+        clip = CLIPTextConfig(**NARROW, **depth, vocab_size=CLIP_WORDS, projection_dim=16)
         CLIPTextModelWithProjection(clip).save_pretrained(folder / part)
     _t5(folder, "text_encoder_3")
     llama = LlamaConfig(**NARROW, **HEAD, vocab_size=LLAMA_WORDS, num_hidden_layers=2, head_dim=128)

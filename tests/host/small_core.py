@@ -20,6 +20,7 @@ import comfy.ldm.wan.model
 import comfy.ldm.wan.vae2_2
 import comfy.model_detection
 import comfy.sd
+import comfy.text_encoders.long_clipl
 
 NODE_CLASS_MAPPINGS: dict[str, type] = {}
 Tensors = Mapping[str, Any]
@@ -84,9 +85,11 @@ def clip_sizes(tensors: Tensors) -> dict[str, int]:
     return {"hidden_size": width, "intermediate_size": inside, "num_hidden_layers": layers, "num_attention_heads": 2}
 
 
-def text_encoders(load: Callable[..., Any], state_dicts: list[Any], *args: Any, model_options: Mapping[str, Any], **more: Any) -> Any:
-    sizes = {name: found for tensors in state_dicts for name, found in text_sizes(tensors).items()}
-    return load(state_dicts, *args, model_options={**model_options, **sizes}, **more)
+def text_encoder(read: Callable[..., Any], tensors: Any, tokenizer_data: Any, model_options: Mapping[str, Any]) -> Any:
+    """Where core looks into each text encoder's file for sizes."""
+    tokenizer_data, known = read(tensors, tokenizer_data, model_options)
+    sizes = {name: {**known.get(name, {}), **found} for name, found in text_sizes(tensors).items()}
+    return tokenizer_data, {**known, **sizes}
 
 
 # image encoders
@@ -192,7 +195,7 @@ def vae_sizes(tensors: Tensors) -> list[tuple[Any, str, dict[str, Any]]]:
     return []
 
 
-around(comfy.sd, "load_text_encoder_state_dicts", text_encoders)
+around(comfy.text_encoders.long_clipl, "model_options_long_clip", text_encoder)
 around(comfy.clip_vision, "load_clipvision_from_sd", vision_encoder)
 around(comfy.model_detection, "detect_unet_config", diffusion_model)
 _make = comfy.sd.VAE.__init__

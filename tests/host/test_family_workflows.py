@@ -25,10 +25,10 @@ pytestmark = [pytest.mark.host, pytest.mark.slow]
 FEWER = {"steps": 2, "switch_every": 1, "start_at_step": 1, "end_at_step": 1}  # the second of two experts takes the second step
 LENGTH = 24  # frames of a clip: enough for the longest size of the examples
 PROBLEMS = re.compile(
-    r"lora key not loaded.*|NOT LOADED.*|unet missing.*|unet unexpected.*|left over keys.*|clip missing.*|Missing VAE keys.*"
-    r"|missing clip vision.*"
+    r"(lora key not loaded|NOT LOADED|unet missing|unet unexpected|left over keys|clip missing|Missing VAE keys|missing clip vision)(.*)"
 )
-EXPECTED = {"clip missing: ['text_projection.weight']"}  # so it is with the released file: core then takes the identity
+# What core's classes have and no model uses, nor its released file has: a projection of CLIP, Qwen's eyes, times in a VAE.
+UNUSED = re.compile(r"'(text_projection\.weight|visual\.[\w.]+|[\w.]+\.temb_proj\.\w+)'")
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,8 @@ def test_runs_in_all_branches(comfyui: Path, small: ComfyServer, client: Client,
     before = len(small.log)
     history = client.run(prompt, limit=400)
     assert [error["exception_message"] for error in errors(history)] == []
-    assert {*PROBLEMS.findall(small.log[before:])} <= EXPECTED
+    said = [(what, UNUSED.sub("", names).strip(" :[],")) for what, names in PROBLEMS.findall(small.log[before:])]
+    assert [(what, names) for what, names in said if names] == []
 
     train = next(node["inputs"] for node in prompt.values() if node["class_type"] == "VideoTrainerTrain")
     experts = ("-high", "-low") if chosen["transformer_low"] != "none" else ("",)
