@@ -26,6 +26,7 @@ class Example:
     write: Callable[[Path], None]
     size: Size
     checkpoint: bool = False  # diffusion model and VAE lie in one file
+    lora_user: str = ""  # the program that takes its LoRA, which core's nodes then do not get
     tokenizer: str = ""  # a file of core's, large enough to be missing in some copies of it
 
     def __str__(self) -> str:
@@ -66,7 +67,7 @@ EXAMPLES = [
     Example("Wan 2.2 TI2V 5B", family_models.wan_5b, (5, 64, 64)),
     Example("LTX-Video 2B", family_models.ltx_video, (9, 64, 64), checkpoint=True),
     Example("HunyuanVideo T2V", family_models.hunyuan_video, (5, 32, 32), tokenizer=LLAMA),
-    Example("FramePack", family_models.framepack, (37, 32, 32), tokenizer=LLAMA),
+    Example("FramePack", family_models.framepack, (37, 32, 32), lora_user="FramePackWrapper", tokenizer=LLAMA),
     Example("CogVideoX 5B", family_models.cogvideox, (9, 32, 32)),
     Example("Mochi 1", family_models.mochi, (7, 32, 32)),
     Example("HunyuanVideo 1.5 T2V", family_models.hunyuan_video_15, (5, 32, 32)),

@@ -106,6 +106,7 @@ def vision_sizes(tensors: Tensors) -> dict[str, int]:
 
 
 def vision_encoder(load: Callable[..., Any], tensors: Any, *args: Any, **more: Any) -> Any:
+    """Over the JSON of sizes that core chooses by the file's depth."""
     read = comfy.clip_vision.json.load
     with patch.object(comfy.clip_vision.json, "load", lambda file: {**read(file), **vision_sizes(tensors)}):
         return load(tensors, *args, **more)
@@ -115,6 +116,7 @@ def vision_encoder(load: Callable[..., Any], tensors: Any, *args: Any, **more: A
 
 
 def diffusion_model(detect: Callable[..., Any], tensors: Any, prefix: str, *args: Any, **more: Any) -> Any:
+    """What core tells from a file, but for numbers that it writes down."""
     if (seen := f"{prefix}img_emb.proj.0.weight") in tensors:
         width = tensors[seen].shape[0]
         comfy.ldm.wan.model.MLPProj = lambda _, *args, **more: PROJECTION(width, *args, **more)
@@ -164,6 +166,7 @@ FEED_FORWARD = comfy.ldm.genmo.joint_model.asymm_models_joint.FeedForward
 
 
 def vae(make: Callable[..., None], self: Any, sd: Any = None, *args: Any, **more: Any) -> None:
+    """As core makes it, of classes that have the file's sizes."""
     with ExitStack() as stack:
         for owner, name, sizes in vae_sizes(sd):
             stack.enter_context(patch.object(owner, name, with_sizes(getattr(owner, name), sizes)))

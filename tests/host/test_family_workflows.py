@@ -98,17 +98,22 @@ def test_runs_in_all_branches(comfyui: Path, small: ComfyServer, client: Client,
     prompt = shortened(prompt_of(workflow), example.size)
     chosen = next(node["inputs"] for node in prompt.values() if node["class_type"] == "VideoTrainerLoadModelFiles")
     example.put(chosen, small.folder / "models", tmp_path)
+    train, own_only = next(key for key, node in prompt.items() if node["class_type"] == "VideoTrainerTrain"), example.lora_user
+    if own_only:
+        prompt["told"] = {"class_type": "PreviewAny", "inputs": {"source": [train, 1]}}
     before = len(small.log)
     history = client.run(prompt, limit=400)
     assert [error["exception_message"] for error in errors(history)] == []
     said = [(what, UNUSED.sub("", names).strip(" :[],")) for what, names in PROBLEMS.findall(small.log[before:])]
     assert [(what, names) for what, names in said if names] == []
+    stopped = [message["data"]["exception_message"] for message in client.messages if message["type"] == "execution_error"]
+    assert all(own_only in said for said in stopped) and len(stopped) == ("told" in prompt)
 
-    train = next(node["inputs"] for node in prompt.values() if node["class_type"] == "VideoTrainerTrain")
+    name = prompt[train]["inputs"]["name"]
     experts = ("-high", "-low") if chosen["transformer_low"] != "none" else ("",)
-    written = {file.name for file in (small.folder / "output/loras" / train["name"]).iterdir()}
-    expected = {f"{train['name']}{expert}-step-000002.safetensors" for expert in experts}
-    assert {name for name in written if not name.endswith("-diffusers.safetensors")} == expected
+    written = {file.name for file in (small.folder / "output/loras" / name).iterdir()}
+    expected = {f"{name}{expert}-step-000002.safetensors" for expert in experts}
+    assert {file for file in written if not file.endswith("-diffusers.safetensors")} == expected
     drawn = [saved(small, history, key) for key, node in prompt.items() if node["class_type"] in ("SaveVideo", "SaveImage")]
     assert len(drawn) == 1 + sum(node["class_type"] == "VAEDecode" for node in prompt.values())
     assert [size_of(file) for file in drawn] == [example.size] * len(drawn)
