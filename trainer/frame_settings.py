@@ -59,7 +59,8 @@ class FrameSampling(Settings):
     )  # fmt: skip
     dataloader_threads: int = setting(
         2, "Decoding threads", "Clips that are decoded ahead of the one that is being encoded; each holds two or three examples in memory. "
-        "0 decodes and encodes in turn. The result is the same.", unit="threads", ge=0, le=64, advanced=True,
+        "0 decodes and encodes in turn: best where the VAE runs on the CPU, whose cores threads would take. The result is the same.",
+        unit="threads", ge=0, le=64, advanced=True,
     )  # fmt: skip
 
     @property

@@ -268,8 +268,9 @@ def _busy(folder: Path, threads: int) -> float:
     family.encode_video = timed(family.encode_video)  # type: ignore[method-assign]
     components = Components(family, Compute(ComputeSettings(device="cuda")), log)
     settings = DatasetSettings(
-        sources=[VideoFolder(folder=str(folder / "clips"))], buckets=[Bucket(frames=33, height=480, width=832)], dataloader_threads=threads
-    )
+        sources=[VideoFolder(folder=str(folder / "clips"))], buckets=[Bucket(frames=33, height=480, width=832)], fps=30,
+        dataloader_threads=threads,
+    )  # fmt: skip
     prepare_dataset(settings, CaptionSettings(), family, TensorCache(folder / f"cache {threads}"), components, log)
     return sum(end - start for start, end in spans[1:]) / (spans[-1][1] - spans[1][0])  # the first warms the card up
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
@@ -38,6 +39,11 @@ class Full:
 
 _WAN = {"attention_head_dim": 128, "text_dim": 4096, "in_channels": 16, "out_channels": 16}
 _COG = {"attention_head_dim": 64, "in_channels": 16, "out_channels": 16, "text_embed_dim": 4096, "sample_width": 90, "sample_height": 60}
+_HIDREAM = {
+    "patch_size": 2, "in_channels": 16, "attention_head_dim": 128, "num_attention_heads": 20, "caption_channels": [4096, 4096],
+    "text_emb_dim": 2048, "num_routed_experts": 4, "num_activated_experts": 2, "axes_dims_rope": (64, 32, 32), "max_resolution": (128, 128),
+    "llama_layers": [*range(32), *[31] * 16],
+}  # fmt: skip
 _HUNYUAN = {"text": (200, 4096), "pooled": (768,)}
 FULL = {
     "Wan 2.1 14B": Full(
@@ -65,6 +71,16 @@ FULL = {
     "HunyuanVideo-1.5": Full(
         "hunyuan_video_15:write_t2v", {"task_type": "t2v"}, (49, 480, 832), {"text": (200, 3584), "glyphs": (0, 1472)}
     ),
+    "Wan 2.2 5B": Full(
+        "wan:write_tiny_ti2v",
+        {"num_attention_heads": 24, "num_layers": 30, "ffn_dim": 14336, "in_channels": 48, "out_channels": 48}, (121, 704, 1280),
+        {"text": (120, 4096)}, latents=(48, 31, 44, 80),
+    ),
+    "Mochi 1": Full("mochi:write_tiny_mochi", {}, (37, 480, 848), {"text": (100, 4096)}),
+    "HiDream-I1": Full(
+        "hidream:write_tiny_hidream", {**_HIDREAM, "num_layers": 16, "num_single_layers": 32}, (1, 1024, 1024),
+        {"pooled": (2048,), "t5": (128, 4096), "llama": (32, 128, 4096)},
+    ),
 }  # fmt: skip
 
 
@@ -82,19 +98,27 @@ def opened(full: Full, folder: Path) -> Any:
     return open_model(folder)
 
 
-def on_card(family: Any) -> Any:
-    """The transformer in bf16 on the card, its weights small random numbers."""
+def random_weights(config: Mapping[str, Any], kind: Any) -> Any:
+    """A model in bf16 on the card, its weights small random numbers."""
     import torch
 
     torch.set_default_dtype(torch.bfloat16)
     try:
         with torch.device("cuda"):
-            model = family.transformer_class.from_config(family.files.config("transformer"))
+            model = kind.from_config(config)
     finally:
         torch.set_default_dtype(torch.float32)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.02)
-    return model.requires_grad_(False).eval()
+    return model
+
+
+def on_card(family: Any) -> Any:
+    """The transformer as the family prepares it for training, with weights that no file holds."""
+    import torch
+
+    with patch.object(type(family.files), "load", lambda files, part, kind, dtype: random_weights(files.config(part), kind)):
+        return family.load_transformer(torch.bfloat16).requires_grad_(False).eval()
 
 
 def data(full: Full, family: Any) -> Any:

@@ -124,6 +124,7 @@ def _stamp(packet: Packet[VideoStream]) -> tuple[int | None, int, bool]:
 def _of_stream(container: InputContainer, stamps: _Stamps) -> Probe:
     stream = video_stream(container)
     context = decoder_of(stream)
+    context.thread_count = 1  # for one frame: more threads would take in more first
     codec = context.name
     frame = next(frames_of(container, stream, context, frozenset()), None)
     if frame is None:
