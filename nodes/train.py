@@ -47,6 +47,7 @@ LATER = (  # widgets of saved graphs keep their order
     ("schedule", ("switch_every",)),
     ("objective", ("guidance", "first_frame_probability", "history_noise")),
     ("memory", ("keep_quantized",)),
+    ("objective", ("snr_gamma",)),
 )
 FOLD = ("keep", "dropout", "gradient_checkpointing", "timesteps", "shift")
 

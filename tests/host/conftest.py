@@ -89,7 +89,7 @@ def client(server: ComfyServer) -> Iterator[Client]:
     connected.close()
 
 
-def write_clips(folder: Path) -> None:
+def write_clips(folder: Path, frames: int = FRAMES) -> None:
     """A few captioned clips of moving noise."""
     import torch
 
@@ -97,7 +97,7 @@ def write_clips(folder: Path) -> None:
 
     for index in range(CLIPS):
         noise = torch.randint(0, 256, (1, SIZE, SIZE, 3), generator=torch.Generator().manual_seed(index), dtype=torch.uint8)
-        write_mp4(torch.cat([noise.roll(frame, dims=2) for frame in range(FRAMES)]), folder / f"{index}.mp4", 16)
+        write_mp4(torch.cat([noise.roll(frame, dims=2) for frame in range(frames)]), folder / f"{index}.mp4", 16)
         (folder / f"{index}.txt").write_text(f"pattern {index} moving", encoding="utf-8")
 
 

@@ -23,15 +23,9 @@ from trainer.models.shapes import with_config
 FP8 = torch.float8_e4m3fn
 STARTS = {"llama": "model.", "qwen2_5_vl_text": "model.", "clip_text_model": "text_model."}  # of names, which transformers 5 leaves out
 BLOCKS = (
-    "blocks.",
-    "encoder.block.",
-    "double_blocks.",
-    "single_blocks.",
-    "transformer_blocks.",
-    "single_transformer_blocks.",
-    "double_stream_blocks.",
-    "single_stream_blocks.",
-)
+    "blocks.", "encoder.block.", "double_blocks.", "single_blocks.", "transformer_blocks.", "single_transformer_blocks.",
+    "double_stream_blocks.", "single_stream_blocks.", "model.layers.",
+)  # fmt: skip
 
 
 def sentencepiece_model(size: int = 120) -> bytes:
