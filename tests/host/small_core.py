@@ -38,6 +38,11 @@ def with_sizes(kind: Callable[..., Any], sizes: Mapping[str, Any]) -> Callable[.
     return lambda *args, **given: kind(*args, **overlaid(given, sizes))
 
 
+def with_first(kind: Callable[..., Any], width: int) -> Callable[..., Any]:
+    """The same class, made with this width as its first argument."""
+    return lambda _, *args, **given: kind(width, *args, **given)
+
+
 def overlaid(given: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
     """The values given with the sizes put in their places."""
     return {**given, **{name: overlaid(given[name], size) if isinstance(size, dict) else size for name, size in sizes.items()}}
@@ -117,9 +122,8 @@ def vision_encoder(load: Callable[..., Any], tensors: Any, *args: Any, **more: A
 
 def diffusion_model(detect: Callable[..., Any], tensors: Any, prefix: str, *args: Any, **more: Any) -> Any:
     """What core tells from a file, but for numbers that it writes down."""
-    if (seen := f"{prefix}img_emb.proj.0.weight") in tensors:
-        width = tensors[seen].shape[0]
-        comfy.ldm.wan.model.MLPProj = lambda _, *args, **more: PROJECTION(width, *args, **more)
+    seen = tensors.get(f"{prefix}img_emb.proj.0.weight")
+    comfy.ldm.wan.model.MLPProj = PROJECTION if seen is None else with_first(PROJECTION, seen.shape[0])
     config = detect(tensors, prefix, *args, **more)
     if config and (pooled := f"{prefix}vector_in.in_layer.weight") in tensors:
         config["vec_in_dim"] = tensors[pooled].shape[1]
