@@ -134,6 +134,7 @@ def _train(
     from .objectives.flow_matching import FlowMatching
     from .samples import Samples
     from .sampling import seen_picture
+    from .section_prompts import section_prompts
     from .training import Training
 
     family, compute, steps = components.family, components.compute, job.schedule.steps
@@ -146,7 +147,8 @@ def _train(
         folder.write_job(job)
         requests = sample_requests(job, family, dataset)
         for request in requests:
-            dataset.add_text(request.prompt, seen_picture(request, family.spec))
+            for prompt in section_prompts(request, family.spec):
+                dataset.add_text(prompt, seen_picture(request, family.spec))
             dataset.add_text(request.negative)
         components.drop_text_encoder()
         components.park_vae()

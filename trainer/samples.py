@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from . import events
 from .data.content import key_of
 from .sampling import Countdown, SampleRequest, draw, seen_picture
+from .section_prompts import section_prompts
 from .video import write_mp4
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ class Samples:
         countdown = Countdown(self.log, self.components.family.spec, [self.requests[slot] for slot in missing])
         for slot in missing:
             request, picture, file = self.requests[slot], self._pictures[slot], self.file(step, slot)
-            text = self.dataset.text(request.prompt, picture.digest if picture else "")
-            negative = self.dataset.text(request.negative)
-            write_mp4(draw(self.components, request, text, negative, countdown), file, self.components.family.spec.fps)
+            prompts, seen = section_prompts(request, self.components.family.spec), picture.digest if picture else ""
+            texts, negative = [self.dataset.text(prompt, seen) for prompt in prompts], self.dataset.text(request.negative)
+            write_mp4(draw(self.components, request, texts, negative, countdown), file, self.components.family.spec.fps)
             self.log.emit(events.Sample(step, slot, request.prompt, file.relative_to(self.run.path).as_posix()))
         countdown.finish()
         self.components.park_vae()

@@ -19,6 +19,7 @@ from .experts import expert_for
 from .models import open_model
 from .models.base import ModelInputs
 from .objectives.noise_levels import sampling_sigmas
+from .section_prompts import section_prompts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -124,20 +125,21 @@ def _velocity(
 def draw(
     components: Components,
     request: SampleRequest,
-    text: dict[str, Tensor],
+    texts: Sequence[dict[str, Tensor]],
     negative: dict[str, Tensor],
     check: Callable[[], None] = lambda: None,
 ) -> Tensor:
-    """A request's video from cached prompt embeddings: [F, H, W, 3] uint8; raises UserError if it is not finite."""
+    """A request's video from cached embeddings of its `section_prompts`: [F, H, W, 3] uint8; raises UserError if it is not finite."""
     import torch
 
     family, compute, spec = components.family, components.compute, components.family.spec
-    with_text, without = ({k: v.to(compute.device) for k, v in family.text_inputs([t]).items()} for t in (text, negative))
+    *with_text, without = ({k: v.to(compute.device) for k, v in family.text_inputs([t]).items()} for t in (*texts, negative))
     noise, given = start_noise(spec, request).to(compute.device), _given(components, request)
     sigmas = family.sampling_level(sampling_sigmas(request.steps, request.shift or family.shift(noise.shape[1:], sampling=True)))
 
-    def denoised(noise: Tensor, given: dict[str, Tensor]) -> Tensor:
-        return denoise(family, serving(components), noise, sigmas, with_text, without, request.guidance or spec.guidance, given, check)
+    def denoised(noise: Tensor, given: dict[str, Tensor], section: int = 0) -> Tensor:
+        text, guidance = with_text[section if len(with_text) > 1 else 0], request.guidance or spec.guidance
+        return denoise(family, serving(components), noise, sigmas, text, without, guidance, given, check)
 
     with compute.autocast():
         latents = family.generate(denoised, noise, given)
@@ -244,12 +246,13 @@ class VideoSampler:
     def __call__(self, request: SampleRequest) -> Tensor:
         """Draws a request: [F, H, W, 3] uint8; raises UserError for a size the model cannot draw, Interrupted on cancel."""
         request = request.checked(self.family.spec)
-        text, negative = self.text(request.prompt, seen_picture(request, self.family.spec)), self.text(request.negative)
+        picture, prompts = seen_picture(request, self.family.spec), section_prompts(request, self.family.spec)
+        texts, negative = [self.text(prompt, picture) for prompt in prompts], self.text(request.negative)
         self.components.park_text_encoder()
         self.attach()
         countdown = Countdown(self.log, self.family.spec, [request])
         try:
-            video = draw(self.components, request, text, negative, countdown)
+            video = draw(self.components, request, texts, negative, countdown)
         finally:
             self.components.park_vae()
         countdown.finish()

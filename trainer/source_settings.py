@@ -55,7 +55,8 @@ class VideoFolder(ClipSettings):
         "sidecar", "Captions from",
         "sidecar: the text file beside each clip, as one caption. sidecar lines: each of its lines is a caption of its own. "
         "one file: each line of the caption file is a caption of every clip. file name: the clip's name without its ending. "
-        "Of several captions one is drawn each time the clip is seen.", advanced=True,
+        "Of several captions one is drawn each time the clip is seen. It may be of a span of time: '[0-2.5s] a man stands up'.",
+        advanced=True,
     )  # fmt: skip
     caption_file: str = setting("", "Caption file", "Text file with a caption a line, for captions from one file.", advanced=True)
 

@@ -15,6 +15,7 @@ from tests.data.test_prepare import Setup
 from trainer.caption_settings import CaptionEdit, CaptionSettings
 from trainer.data.cache import TensorCache
 from trainer.data.captions import is_left_out, shuffled, training_texts, without_opening
+from trainer.data.dataset import Item
 from trainer.data.prepare import prepare_dataset
 from trainer.data.sampler import Example
 from trainer.data.sources.record import ClipRecord
@@ -174,8 +175,8 @@ def drawn(captions: tuple[str, ...], dropout: float, visits: int) -> list[str]:
     job = TrainingJob.parse({"captions": {"dropout": dropout}, "schedule": {"seed": 3}})
     family = SimpleNamespace(spec=SPEC)
     objective = FlowMatching(job, family, None, None, None)  # type: ignore[arg-type]
-    item = SimpleNamespace(captions=captions, size=Bucket())
-    return [objective._caption(Example(item, 0, 1.0, 5, epoch)) for epoch in range(visits)]  # type: ignore[arg-type]
+    item = Item("c", Path("c.mp4"), captions, Bucket(), 1, 1, "k")
+    return [objective._caption(Example(item, 0, 1.0, 5, epoch)) for epoch in range(visits)]
 
 
 def test_a_visit_draws_one_of_the_captions_by_key() -> None:

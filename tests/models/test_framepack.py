@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,12 +34,14 @@ from trainer.errors import UserError
 from trainer.events import Progress
 from trainer.job import Bucket, CaptionSettings, ComputeSettings, DatasetSettings, ModelSettings, TrainingJob, VideoFolder, WindowSettings
 from trainer.models import open_model
-from trainer.models.base import ModelFamily
+from trainer.models.base import ModelFamily, ModelInputs
+from trainer.models.framepack import Family as FramePack
 from trainer.models.framepack.packing import history_of, indices_of, order_of, split_history
 from trainer.objectives.base import MicroBatch
 from trainer.objectives.flow_matching import FlowMatching
 from trainer.run import Places, run, sample_requests
 from trainer.sampling import SampleRequest, VideoSampler, start_noise
+from trainer.section_prompts import section_prompts
 
 PROMPT = "a red circle rolls over a table"
 
@@ -487,3 +489,87 @@ def test_a_clip_gives_its_first_or_last_frame(tmp_path: Path, last: bool, number
     assert np.abs(found.astype(int) - frames[number]).mean() < 6 < np.abs(found.astype(int) - frames[4]).mean()
     with pytest.raises(UserError, match=r"first_frame: .*gone\.mp4"):
         first_picture(tmp_path / "gone.mp4", 32, 48, "first_frame")
+
+
+class Fed:
+    """What the transformer is fed in training, by section: its number in time, by where its indices begin, and its text."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[dict[str, torch.Tensor]] = []
+        predict = FramePack.predict
+
+        def heard(family: FramePack, transformer: Any, inputs: ModelInputs) -> torch.Tensor:
+            self.calls.append(inputs.kwargs)
+            return predict(family, transformer, inputs)
+
+        monkeypatch.setattr(FramePack, "predict", heard)
+
+    def texts(self) -> list[tuple[int, torch.Tensor]]:
+        """For each example the first of its section's indices, and its text without padding."""
+        return [
+            (int(call["indices_latents"][0]), text[mask.bool()])
+            for call in self.calls
+            for text, mask in zip(call["encoder_hidden_states"], call["encoder_attention_mask"], strict=True)
+        ]
+
+
+def trained(folder: Path, output: Path, clips: Path, bucket: str, steps: int, name: str, **captions: Any) -> list[float]:
+    """Trains on a folder of clips without samples; the losses of all steps."""
+    job = TrainingJob.parse({
+        "model": {"source": str(folder), "sampling_order": "backward"}, "compute": {"device": "cpu", "dtype": "fp32"},
+        "dataset": {"sources": [{"kind": "folder", "folder": str(clips), "images": True}], "buckets": [bucket]},
+        "schedule": {"steps": steps}, "adapter": {"rank": 2}, "samples": {"every": 0}, "output": {"name": name},
+        "captions": {"dropout": 0.0, "prefix": "zorp"} | captions,
+    })  # fmt: skip
+    return run(job, Places.under(output)).losses
+
+
+def test_each_section_is_trained_with_the_caption_of_its_time(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_clip(tmp_path / "clips/a.mp4", [scene(n, 32, 32) for n in range(110)], rate=30)
+    (tmp_path / "clips/a.txt").write_text("a ball\n[0-1.3s] it rolls left\n[1.3-2.4s] it stops", encoding="utf-8")
+    fed, family = Fed(monkeypatch), open_model(settings_of(folder, "backward"))
+    losses = trained(folder, tmp_path / "output", tmp_path / "clips", "109x32x32", 6, "whole")
+    encoder = family.load_text_encoder(torch.float32)
+    texts = {text: family.encode_text(encoder, text)["text"] for text in ("zorp a ball", "zorp it rolls left", "zorp it stops")}
+    wanted: dict[int, str] = {1: "zorp it rolls left", 10: "zorp it stops", 19: "zorp a ball"}  # by the section's first index
+    seen = fed.texts()
+    assert sorted(first for first, _ in seen) == [1, 1, 10, 10, 19, 19]
+    for first, text in seen:
+        torch.testing.assert_close(text, texts[wanted[first]], rtol=1e-4, atol=1e-5)
+        assert not any(text.shape == other.shape and torch.allclose(text, other) for name, other in texts.items() if name != wanted[first])
+    assert trained(folder, tmp_path / "output", tmp_path / "clips", "109x32x32", 3, "resumed") == losses[:3]
+    assert trained(folder, tmp_path / "output", tmp_path / "clips", "109x32x32", 6, "resumed") == losses
+
+
+def test_a_bucket_of_one_frame_trains_on_clips_and_stills(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_clip(tmp_path / "clips/a.mp4", [scene(n, 32, 32) for n in range(12)], rate=30)  # shorter than a section
+    Image.fromarray(scene(5, 32, 32)).save(tmp_path / "clips/b.png")
+    (tmp_path / "clips/a.txt").write_text("a ball [0-0.2s] at the left", encoding="utf-8")
+    fed = Fed(monkeypatch)
+    assert len(trained(folder, tmp_path / "output", tmp_path / "clips", "1x32x32", 2, "single")) == 2
+    assert [(call["hidden_states"].shape, call["indices_latents"].tolist()) for call in fed.calls] == [((1, 16, 1, 4, 4), [9])] * 2
+    assert all(call["indices_latents_clean"].tolist() == [0, 10] for call in fed.calls)
+    assert not any(call[f"latents_history_{size}"].any() for call in fed.calls for size in ("2x", "4x"))
+    assert len({len(text) for _, text in fed.texts()}) == 2  # that of the span, and the trigger alone
+
+
+@pytest.mark.parametrize("prompt", ["a ball [0-1.2s] it rolls left [1.2-2.5s] it stops", "a ball"])
+def test_each_section_is_drawn_with_the_prompt_of_its_time(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prompt: str
+) -> None:
+    Image.fromarray(scene(3, 32, 32)).save(tmp_path / "first.png")
+    fed, sampler = Fed(monkeypatch), VideoSampler(settings_of(folder, "backward"), ComputeSettings(device="cpu", dtype="fp32"))
+    sampler(SampleRequest(prompt, 109, 32, 32, steps=1, first_frame=str(tmp_path / "first.png")))
+    told = ("it rolls left", "it stops", "a ball") if "[" in prompt else ("a ball",) * 3
+    wanted: dict[int, str] = dict(zip((1, 10, 19), told, strict=True))
+    assert [first for first, _ in fed.texts()] == [19, 10, 1]
+    for first, text in fed.texts():
+        torch.testing.assert_close(text, sampler.text(wanted[first])["text"])
+
+
+def test_a_prompt_of_spans_is_one_where_a_model_has_no_sections(folder: Path) -> None:
+    spec = open_model(folder).spec
+    request = SampleRequest("a ball [0-1.2s] left [1.2-2.5s] stops", 73, 32, 32)
+    assert section_prompts(request, spec) == ("left", "stops")
+    assert section_prompts(request, replace(spec, section_frames=0)) == ("a ball",)
+    assert section_prompts(replace(request, prompt="a cat [on a mat]"), spec) == ("a cat [on a mat]",)

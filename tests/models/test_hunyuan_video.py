@@ -82,7 +82,7 @@ def test_samples_begin_with_a_little_of_the_picture_as_the_pipelines_do(form: st
     with torch.no_grad():
         theirs, _ = pipeline.prepare_latents(image, 1, 16, 32, 48, 9, torch.float32, "cpu", None, noise, family.form)
         given = family.encode_conditions(family.load_vae(), None, {"first_frame": frame}, (9, 32, 48))
-        ours = family.generate(lambda noise, given: noise, noise, {name: tensor[None] for name, tensor in given.items()})
+        ours = family.generate(lambda noise, given, section=0: noise, noise, {name: tensor[None] for name, tensor in given.items()})
     assert (ours - theirs).norm() / (noise - theirs).norm() < 1e-3
 
 

@@ -1,18 +1,25 @@
 """What text a clip is trained with. Dropout is not here: it is drawn by key at step time.
 
 Each caption is edited in this order: an opening that says nothing is cut, tags are shuffled, trigger and template are
-put around it, the suffix after it. A clip without captions, and without one from its source's setting, gets trigger and
-suffix alone, or is left out if the settings say so. Every text is known, and encoded, before the first step.
+put around it, the suffix after it. A caption that tells what happens when is several texts, each edited by itself. A clip
+without captions, and without one from its source's setting, gets trigger and suffix alone, or is left out if the settings
+say so. Every text is known, and encoded, before the first step.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from .. import draws
 from ..caption_settings import CaptionEdit
 from .sources.record import ClipRecord
+from .timed_captions import Span, is_timed, spans_seen, timed
+
+if TYPE_CHECKING:
+    from .plan import ClipPlan
+    from .takes import Take
 
 # "The video shows", "In this short clip, we can see", "This is a video of", "A video showing": an optional word of
 # _KINDS may stand before one or two _MEDIA, and one of _VERBS or _ABOUT after it.
@@ -40,11 +47,39 @@ UNCAPTIONED = "has no caption, and such clips are to be skipped"  # why a clip i
 
 
 def training_texts(record: ClipRecord, settings: CaptionEdit, seed: int) -> tuple[str, ...]:
-    """Every text the clip may be trained with, at least one: its captions in all their variants, without doubles.
+    """Every text the clip may be trained with, at least one: its captions and those of their spans in all variants, without doubles.
 
     What its source does to captions comes first, then `settings`.
     """
-    texts: Sequence[str] = record.captions or ("",)
+    return _all_edited([text for caption in record.captions for text in timed(caption).texts], record, settings, seed)
+
+
+def whole_texts(record: ClipRecord, settings: CaptionEdit, seed: int) -> tuple[str, ...]:
+    """Those that are said of the clip as a whole, at least one."""
+    return _all_edited([timed(caption).whole for caption in record.captions], record, settings, seed)
+
+
+def example_texts(plan: ClipPlan, takes: Sequence[Take], settings: CaptionEdit, seed: int) -> tuple[tuple[tuple[str, ...], ...], ...]:
+    """For each variant of a clip, and each of its windows, the texts that this is trained with; nothing if no caption tells times.
+
+    A caption without a word on a window is left to the clip's other captions, if it has others that say something.
+    """
+    if not is_timed(plan):
+        return ()
+    wholes, known = [timed(caption).text for caption in plan.record.captions], dict[tuple[str, ...], tuple[str, ...]]()
+
+    def texts(spans: Sequence[Span | None]) -> tuple[str, ...]:
+        said = tuple(filter(None, (span.text if span else whole for span, whole in zip(spans, wholes, strict=True))))
+        if said not in known:
+            known[said] = _all_edited(said, plan.record, settings, seed)
+        return known[said]
+
+    return tuple(tuple(map(texts, spans_seen(plan, take))) for take in takes)
+
+
+def _all_edited(said: Sequence[str], record: ClipRecord, settings: CaptionEdit, seed: int) -> tuple[str, ...]:
+    """What edits make of texts, of none what they make of an empty one."""
+    texts = said or ("",)
     for edit in (*record.edits, settings):
         texts = list(dict.fromkeys(variant for text in texts for variant in edited(text, edit, seed)))
     return tuple(texts)

@@ -41,13 +41,14 @@ _FIRST = "first frames"  # name of the hashes of the examples' first frames, whe
 class Entry:
     """A planned clip on its way into the dataset; `content` is what its file held then, `keys` name the latents of its variants.
 
-    `look` are the thumbnails of its first example, once they are known.
+    `takes` are those variants, in the order of the keys. `look` are the thumbnails of its first example, once they are known.
     """
 
     plan: ClipPlan
     report: ClipReport
     content: Content
     keys: tuple[str, ...] = ()
+    takes: tuple[Take, ...] = ()
     look: np.ndarray | None = field(default=None, compare=False)
 
 
@@ -92,6 +93,7 @@ class ClipCache:
         for entry in entries:
             made = {self.key(entry.plan, take, entry.content.digest): take for take in reversed(entry.plan.takes)}
             entry.keys = tuple(reversed(made))  # variants whose pixels are the same are one
+            entry.takes = tuple(made[key] for key in entry.keys)
             entry.report.variants = len(entry.keys)
             for key, take in made.items():
                 if key in jobs or not self._cache.has("clips", key):

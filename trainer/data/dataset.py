@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Item:
-    """A clip as it is trained: one of `captions` at each visit, `size` is that of one example, `key` names its latents."""
+    """A clip as it is trained: one of `captions` at each visit, `size` is that of one example, `key` names its latents.
+
+    Where captions tell what happens when, they are those of the clip as a whole, and `timed` has for each variant those of
+    each window.
+    """
 
     name: str
     path: Path
@@ -37,6 +41,27 @@ class Item:
     variants: tuple[str, ...] = ()  # keys of further random variants; at each visit one of all is seen
     pieces: bool = False  # each window is an example of its own, and counts as much as a clip
     sections: int = 1  # windows that are cut from one encoding, one after the other
+    timed: tuple[tuple[tuple[str, ...], ...], ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key of each variant."""
+        return self.key, *self.variants
+
+    def variant(self, number: int) -> Item:
+        """The clip with one of its variants alone."""
+        return replace(self, key=self.keys[number], variants=(), timed=self.timed[number : number + 1])
+
+    def captions_of(self, window: int) -> tuple[str, ...]:
+        """What a window of the first variant is trained with, one at each visit."""
+        return self.timed[0][window] if self.timed else self.captions
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All that it is trained with, without doubles."""
+        if not self.timed:
+            return self.captions
+        return tuple(dict.fromkeys(text for windows in self.timed for texts in windows for text in texts))
 
 
 @dataclass(frozen=True)
@@ -72,9 +97,14 @@ class Dataset:
     @property
     def fingerprint(self) -> str:
         """Hash over what is trained on, in order: contents, sizes, captions, repeats, weights and the encoders."""
-        return key_of(
-            items=[[item.key, list(map(self.texts.key, item.captions)), item.repeats, item.weight, *item.variants] for item in self.items]
-        )
+        return key_of(items=[self._trained(item) for item in self.items])
+
+    def _trained(self, item: Item) -> list[object]:
+        """An item in the fingerprint; its texts by their keys, in which the encoder is."""
+        told: list[object] = [item.key, list(map(self.texts.key, item.captions)), item.repeats, item.weight, *item.variants]
+        if item.timed:
+            told.append([[list(map(self.texts.key, texts)) for texts in windows] for windows in item.timed])
+        return told
 
 
 class TrainingData(Protocol):

@@ -71,8 +71,8 @@ def joined(parts: Sequence[TrainingData]) -> TrainingData:
         clips=[clip for report in reports for clip in report.clips],
         seen=dict(seen),
         notices=[notice for report in reports for notice in report.notices],
-        texts=CaptionStatistics.of([item.captions for item in items]),
+        texts=CaptionStatistics.of([item.texts for item in items]),
     )
     windows = next((part.windows for part in parts if part.windows), None)
-    owners = {key: part for part in parts for item in part.items for key in (item.key, *item.variants)}
+    owners = {key: part for part in parts for item in part.items for key in item.keys}
     return JoinedDataset(tuple(parts), items, windows, parts[0].sample_size, report, owners)

@@ -13,6 +13,7 @@ from .buckets import Sizes, sizes
 from .probe import Probe
 from .sources.record import ClipRecord, UnusableClip
 from .takes import Drawing, Take, takes, windowed_takes
+from .timed_captions import section_ranges
 from .timeline import Timeline, timeline
 
 _LONGER = "Use a longer clip, a smaller bucket or window, or a higher frame rate."
@@ -40,6 +41,11 @@ class ClipPlan:
     def starts(self) -> tuple[int, ...]:
         """First of the kept frames of each example, of the first variant."""
         return self.takes[0].starts
+
+    def frames_of(self, take: Take) -> list[tuple[int, ...]]:
+        """The file's frames that each window of a variant shows, a section where examples are cut into these; none twice."""
+        order, cuts = take.order or range(self.example.frames), section_ranges(self.example.frames, self.sections)
+        return [tuple(sorted({take.indices[start + order[place]] for place in cut})) for start in take.starts for cut in cuts]
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from ..events import EventLog
 from ..job import Bucket, CaptionSettings, DatasetSettings
 from .cache import TensorCache
-from .captions import training_texts
+from .captions import example_texts, whole_texts
 from .clips import ClipCache, Entry
 from .dataset import Dataset, Item, commonest_size
 from .plan import Shaper
@@ -53,7 +52,7 @@ def prepare_dataset(
     frames = [clips.pictures(entry) for entry in entries] if clips else []
     texts = TextCache(family, encoders, store, log)
     texts.add(_texts(items, frames))
-    report.texts = CaptionStatistics.of([item.captions for item in items])
+    report.texts = CaptionStatistics.of([item.texts for item in items])
     if clips:
         for entry in entries:
             entry.look = clips.look(entry)
@@ -67,18 +66,24 @@ def prepare_dataset(
 def trained_item(entry: Entry, captions: CaptionSettings, seed: int) -> Item:
     """A planned clip as it is trained; its keys are empty where its encodings have no names yet."""
     record, plan, keys = entry.plan.record, entry.plan, entry.keys or ("",)
-    texts = training_texts(record, captions, seed)
+    texts, timed = whole_texts(record, captions, seed), example_texts(plan, entry.takes or plan.takes, captions, seed)
     return Item(
         record.name, record.path, texts, plan.example, len(plan.starts) * plan.sections, record.repeats, keys[0], record.weight, keys[1:],
-        plan.pieces, plan.sections,
+        plan.pieces, plan.sections, timed,
     )  # fmt: skip
 
 
 def _texts(items: Sequence[Item], frames: Sequence[Mapping[str, Sequence[Picture]]]) -> Iterator[tuple[str, Picture | None]]:
-    """The texts of each item and the empty one, with each of its examples' first frames where texts see them."""
+    """The texts of each item and the empty one, where texts see them with the first frame of each example that they are of."""
     for item, pictures in zip(items, frames, strict=True):
-        for picture in [*chain(*pictures.values())] or [None]:
-            yield from ((text, picture) for text in ("", *item.captions))
+        if not pictures:
+            yield from ((text, None) for text in ("", *item.texts))
+        for number, key in enumerate(item.keys if pictures else ()):
+            variant = item.variant(number)
+            for example, picture in enumerate(pictures[key]):
+                windows = range(example * item.sections, (example + 1) * item.sections)
+                texts = dict.fromkeys(text for window in windows for text in variant.captions_of(window))
+                yield from ((text, picture) for text in ("", *texts))
 
 
 def _sample_size(shape: Shaper, items: list[Item]) -> Bucket:

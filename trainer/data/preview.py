@@ -97,7 +97,7 @@ def preview_dataset(
         variants = [pixels_of(entry.plan, take) for take in entry.plan.takes]
         entry.report.variants = sum(variant not in variants[:place] for place, variant in enumerate(variants))
     items = [trained_item(entry, captions, seed) for entry in plan.usable]
-    report.texts = CaptionStatistics.of([item.captions for item in items])
+    report.texts = CaptionStatistics.of([item.texts for item in items])
     take_known_looks(plan.usable, family, store, tiled, log.check)
     plan.compare()
     plan.teller.summary()

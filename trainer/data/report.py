@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..files import write_bytes, write_json
 from .plan import ClipPlan
 from .sources.record import ClipRecord
+from .timed_captions import timed, unused_spans
 
 if TYPE_CHECKING:
     from .sampler import Sampler
@@ -45,6 +46,9 @@ class ClipReport:
     own_size: bool = False  # the clip is smaller than every bucket, and is not enlarged
     hdr: str = ""  # "PQ" or "HLG", which decoding maps to SDR
     interlaced: bool = False  # decoding makes whole frames of its fields
+    spans: int = 0  # of time that its captions tell of
+    unused_spans: tuple[str, ...] = ()  # those of them that no example is captioned with
+    caption_faults: tuple[str, ...] = ()  # what in its captions seems to be a span and cannot be used
 
     def describe(self, plan: ClipPlan) -> None:
         """Tells how the clip is planned, in place of what was told before."""
@@ -57,6 +61,9 @@ class ClipReport:
         self.sections = plan.sections
         self.enlarged = clip.height < size.height or clip.width < size.width
         self.own_size, self.hdr, self.interlaced = plan.own_size, clip.colour.hdr, clip.interlaced
+        told = list(map(timed, plan.record.captions))
+        self.spans, self.caption_faults = sum(len(caption.spans) for caption in told), tuple(fault for one in told for fault in one.faults)
+        self.unused_spans = tuple(unused_spans(plan)) if self.spans else ()
 
     @property
     def shortened(self) -> bool:
@@ -71,11 +78,12 @@ class ClipReport:
         windows += f" × {self.sections} sections" if self.sections > 1 else ""
         variants = f" × {self.variants} variants" if self.variants > 1 else ""
         cuts = f", scene cuts at {', '.join(map(str, self.scene_cuts))}" if self.scene_cuts else ""
+        spans = f", {self.spans} captioned spans" if self.spans else ""
+        spans += f", of which no example has {', '.join(self.unused_spans)}" if self.unused_spans else ""
         source = f"{self.source_frames} frames at {self.source_fps:g} frames/s"
         made = (f", {self.hdr} tone-mapped to SDR" if self.hdr else "") + (", deinterlaced" if self.interlaced else "")
-        return (
-            f"{self.name}: {source}{made} -> {self.retimed_frames} at {self.target_fps:g}{cuts}{used} -> {self.bucket}{windows}{variants}"
-        )
+        frames = f"{self.retimed_frames} at {self.target_fps:g}{cuts}{used}"
+        return f"{self.name}: {source}{made} -> {frames} -> {self.bucket}{windows}{variants}{spans}"
 
 
 @dataclass
@@ -190,6 +198,7 @@ class DatasetReport:
             f"{counts['kept']} clips kept, {counts['skipped']} skipped, {counts['shortened']} shortened, {counts['retimed']} retimed",
             f"captions: {origin['file']} from files, {origin['setting']} from their source's setting, {origin['none']} without",
             str(self.texts),
+            *self._timed(),
             *self._histogram(),
         ]
         text += self._epoch()
@@ -204,6 +213,12 @@ class DatasetReport:
         if self.compared < len(self.kept):
             text.append(f"look-alikes: {self.compared} of {len(self.kept)} clips are compared")
         return text
+
+    def _timed(self) -> list[str]:
+        """How many clips have captions of spans, and how many spans these are."""
+        counts = [clip.spans for clip in self.kept if clip.spans]
+        unused = sum(len(clip.unused_spans) for clip in self.kept)
+        return [f"captions of spans of time: {sum(counts)} in {len(counts)} clips, {unused} of them in no example"] if counts else []
 
     def _histogram(self) -> list[str]:
         """A bar for each bucket."""

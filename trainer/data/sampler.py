@@ -13,7 +13,7 @@ step, draws and the sum of the weights stay those of one rank.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import fsum
 from typing import Protocol, TypeVar
@@ -153,8 +153,7 @@ class Sampler:
         item = unit.item
         if not item.variants:
             return item
-        keys = (item.key, *item.variants)
-        return replace(item, key=keys[draws.choice(len(keys), self._seed, "which variant", epoch, unit.position)])
+        return item.variant(draws.choice(len(item.keys), self._seed, "which variant", epoch, unit.position))
 
     @property
     def effective_batch(self) -> str:

@@ -53,6 +53,7 @@ class Teller:
         self.count_skips("clips")
         if uncaptioned := sum(clip.caption == "none" for clip in kept):
             self.notice(f"{uncaptioned} of {len(kept)} clips have no caption and are trained with trigger and suffix alone, if any.")
+        self._tell_spans()
         if interlaced := sum(clip.interlaced for clip in kept):
             self.notice(f"{interlaced} of {len(kept)} clips are interlaced and are deinterlaced (bwdif), at one frame per two fields.")
         if cut := sum(clip.used_frames * 2 < clip.retimed_frames for clip in kept):
@@ -69,3 +70,15 @@ class Teller:
                 clips = len({name for group in groups for name in group})
                 found = f"{clips} clips {what} as others, such as {' and '.join(groups[0][:2])}; the dataset report names all."
                 self.notice(f"{found} {_ALIKE}")
+
+    def _tell_spans(self) -> None:
+        """Notices about captions of spans: each clip of which something cannot be used, and how many spans no example shows."""
+        faulty, unused = ([clip for clip in self.report.kept if getattr(clip, name)] for name in ("caption_faults", "unused_spans"))
+        for clip in faulty[:_NOTICES]:
+            self.notice(f"in its caption {'; '.join(clip.caption_faults)}.", clip.path)
+        if more := faulty[_NOTICES:]:
+            self.notice(f"{len(more)} more captions hold what seems to be a span of time and is none; the dataset report says where.")
+        if unused:
+            count, such = sum(len(clip.unused_spans) for clip in unused), f"{unused[0].unused_spans[0]} of {unused[0].name}"
+            why = "they lie behind what is used of the clip, or other text covers more of every example"
+            self.notice(f"{count} captioned spans of {len(unused)} clips caption no example, such as {such}: {why}.")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from .files import ModelFiles
 from .key_map import KeyMap
@@ -117,6 +117,14 @@ class FamilySpec:
         (stride_t, stride_h, stride_w), multiple = self.latent_stride, self.latent_frames_multiple
         count = (frames - 1) // stride_t + 1
         return self.latent_channels, -(-count // multiple) * multiple, height // stride_h, width // stride_w
+
+
+class Denoise(Protocol):
+    """Makes latents of noise [1, C, T, h, w], of the section of this number in time, from what is given."""
+
+    def __call__(self, noise: Tensor, given: dict[str, Tensor], section: int = 0) -> Tensor:
+        """The latents, in model space."""
+        ...
 
 
 @dataclass
@@ -303,8 +311,8 @@ class ModelFamily(ABC):
         """Example `number` of a clip's encoding; a batch holds examples of one number."""
         return encoding
 
-    def generate(self, denoise: Callable[[Tensor, dict[str, Tensor]], Tensor], noise: Tensor, given: dict[str, Tensor]) -> Tensor:
-        """A video's model-space latents from its starting noise [1, C, T, h, w]; `denoise` takes noise and what is given."""
+    def generate(self, denoise: Denoise, noise: Tensor, given: dict[str, Tensor]) -> Tensor:
+        """A video's model-space latents from its starting noise [1, C, T, h, w]."""
         return denoise(noise, given)
 
     # LoRA ------------------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ class FlowMatching:
         return {name: tensor.to(self.device) for name, tensor in tensors.items()}
 
     def _caption(self, example: Example) -> str:
-        seed, key, captions = self._seed, (example.epoch, example.position, example.window), example.item.captions
+        seed, key, captions = self._seed, (example.epoch, example.position, example.window), example.item.captions_of(example.window)
         if draws.uniform(seed, "caption", *key) < self.job.captions.dropout:
             return ""
         return captions[draws.choice(len(captions), seed, "which caption", *key)]

@@ -40,7 +40,7 @@ def _losses(items: Sequence[Item]) -> Iterator[str]:
         yield "Repeats are not written: every clip is one row. FastVideo repeats whole folders (folder:2)."
     if len(weights := sorted({item.weight for item in items})) > 1:
         yield f"Loss weights are not written ({', '.join(f'{weight:g}' for weight in weights)}): every row counts the same."
-    if several := sum(len(item.captions) > 1 for item in items):
+    if several := sum(any(len(item.captions_of(window)) > 1 for window in range(item.windows)) for item in items):
         yield f"{several} clips have several captions; a row holds one, which is the first."
     if several := sum(bool(item.variants) for item in items):
         yield f"{several} clips have several variants of their frames; a row holds one, which is the first."
@@ -59,8 +59,9 @@ class _Clips:
 
     def __getitem__(self, index: int) -> Sample:
         (item, window), name, fps = self._places[index], self.names[index], self._dataset.report.target_fps
+        caption = item.captions_of(window)[0]
         return Sample(
-            id=name, file_name=name, caption=item.captions[0], text_embedding=_embedding(self._dataset, item.captions[0]),
+            id=name, file_name=name, caption=caption, text_embedding=_embedding(self._dataset, caption),
             vae_latent=self._dataset.latents(item, window)["latents"], media_type="video" if item.size.frames > 1 else "image",
             width=item.size.width, height=item.size.height, duration_sec=item.size.frames / fps, fps=fps,
         )  # fmt: skip
@@ -71,7 +72,7 @@ class _Texts:
 
     def __init__(self, dataset: TrainingData) -> None:
         self._dataset = dataset
-        self._captions = list(dict.fromkeys(caption for item in dataset.items for caption in item.captions))
+        self._captions = list(dict.fromkeys(caption for item in dataset.items for caption in item.texts))
         self.names = [f"text_{number}" for number in range(len(self._captions))]
 
     def __len__(self) -> int:

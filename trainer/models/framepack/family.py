@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Problem, UserError
-from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
+from ..base import Denoise, FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
 from ..files import ModelFiles, missing_parts
 from ..hunyuan_video import comfy_files
 from ..hunyuan_video import text as llama_text
@@ -217,7 +217,7 @@ class FramePack(ModelFamily):
         target = latents[:, section_at(number)] if section_count(latents.shape[1]) else latents
         return {"latents": target, "start": start, "image": encoding["image"], **made_before(video, number, self.forward)}
 
-    def generate(self, denoise: Callable[[Tensor, dict[str, Tensor]], Tensor], noise: Tensor, given: dict[str, Tensor]) -> Tensor:
+    def generate(self, denoise: Denoise, noise: Tensor, given: dict[str, Tensor]) -> Tensor:
         """Section after section from its own part of the noise [1, C, T, h, w], behind the start latent; a single latent by itself.
 
         The last frame, if it is given, stands for what comes after the section that is made first.
@@ -231,7 +231,7 @@ class FramePack(ModelFamily):
             if place == 0 and "end" in given:
                 before["history"][:, :, :1] = given["end"]
             at = section_at(number) if sections else slice(0, 1)
-            video[:, :, at] = denoise(noise[:, :, at], {**given, **before})
+            video[:, :, at] = denoise(noise[:, :, at], {**given, **before}, number)
         return video
 
     # LoRA
