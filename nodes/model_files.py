@@ -9,6 +9,7 @@ from comfy_api.latest import io
 
 from ..trainer.errors import fail
 from ..trainer.job import ModelSettings
+from ..trainer.models import variant_names
 from ..trainer.packages import require
 from . import schema
 from .host import models
@@ -48,7 +49,7 @@ class LoadModelFiles(io.ComfyNode):
             inputs=[
                 *(_combo(name, *slot) for name, slot in SLOTS.items()),
                 io.Combo.Input(
-                    "variant", [AUTOMATIC, *_variants()], display_name=about.title, default=AUTOMATIC, optional=True, advanced=True,
+                    "variant", [AUTOMATIC, *variant_names()], display_name=about.title, default=AUTOMATIC, optional=True, advanced=True,
                     tooltip=about.description,
                 ),
                 *schema.inputs(ModelSettings, only=CHOICES),
@@ -82,13 +83,6 @@ def _combo(name: str, folders: tuple[str, ...], folded: bool, more: str) -> io.I
         name, found or [""] if needed else [NONE, *found], display_name=label, optional=not needed, advanced=folded or None,
         default=(found or [""])[0] if needed else NONE, tooltip=text,
     )  # fmt: skip
-
-
-def _variants() -> list[str]:
-    """The variants of all families that load from single files."""
-    from ..trainer.models import layouts
-
-    return sorted({variant for layout in layouts().values() for variant in layout.variants})
 
 
 def _settings(chosen: dict[str, str]) -> ModelSettings:

@@ -14,7 +14,7 @@ import torch
 from tests.models.headers import Shape, with_old_scales, write_header
 from trainer.errors import UserError
 from trainer.job import ModelSettings
-from trainer.models import layouts
+from trainer.models import layouts, variant_names
 from trainer.models.assembly import open_single_files
 from trainer.models.loading import planned
 from trainer.models.single_files import SingleFiles
@@ -130,6 +130,10 @@ def test_official_checkpoints_are_known_and_fit(official: Path, name: str) -> No
     for part, kind in kinds.items():
         assert files.config(part) == LAYOUTS["ltx_video"].config(files.variant, part), part
         planned(kind, files.config(part), files._parts[part], strict=part == "transformer")
+
+
+def test_the_variants_offered_are_those_of_all_layouts() -> None:
+    assert variant_names() == sorted({variant for layout in layouts().values() for variant in layout.variants})
 
 
 def test_of_variants_that_look_alike_one_can_be_chosen(official: Path) -> None:

@@ -33,6 +33,11 @@ def layouts() -> dict[str, FileLayout]:
     return {name: layout for name in FAMILIES if (layout := family_class(name).layout)}
 
 
+def variant_names() -> list[str]:
+    """The variants of all layouts, without loading a family."""
+    return sorted({file.parent.name for file in Path(__file__).parent.glob("*/configs/*/transformer.json")})
+
+
 def known_family(name: str) -> ModelFamily:
     """A family without any model's files, for names and layers; sizes are those of its main release."""
     return known_models(name)[0]
