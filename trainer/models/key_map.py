@@ -1,4 +1,4 @@
-"""Names of a transformer's modules in diffusers and in ComfyUI, both ways, with the modules that ComfyUI keeps fused."""
+"""Names of a model's modules in diffusers and in ComfyUI, both ways, with the modules that ComfyUI keeps fused."""
 
 from __future__ import annotations
 

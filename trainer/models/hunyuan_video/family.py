@@ -6,12 +6,12 @@ Target, timesteps and conditions follow diffusers' HunyuanVideoPipeline and Huny
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Problem, UserError
-from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
+from ..base import Denoise, FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from . import image_text, keys
@@ -187,7 +187,7 @@ class HunyuanVideo(ModelFamily):
         mask[:, :, 0] = 0
         return mask
 
-    def generate(self, denoise: Callable[[Tensor, dict[str, Tensor]], Tensor], noise: Tensor, given: dict[str, Tensor]) -> Tensor:
+    def generate(self, denoise: Denoise, noise: Tensor, given: dict[str, Tensor]) -> Tensor:
         """Image-to-video begins with a little of the picture in every frame's noise, as its pipeline does."""
         if self.form:
             noise = noise * (1 - PICTURE_SHARE) + self.normalize(given["image_latents"]) * PICTURE_SHARE
