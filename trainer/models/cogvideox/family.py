@@ -204,4 +204,4 @@ class CogVideoX(ModelFamily):
 
     def write_comfy_files(self, transformer: Path, vae: Path) -> None:
         """Two .safetensors files; the VAE's names are diffusers' own."""
-        write_comfy_files(self.files.folder("transformer"), self.files.folder("vae"), transformer, vae)
+        write_comfy_files(self.files, transformer, vae)

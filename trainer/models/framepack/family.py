@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from ...errors import Problem, UserError
 from ..base import Denoise, FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
 from ..files import ModelFiles, missing_parts
-from ..hunyuan_video import comfy_files
 from ..hunyuan_video import text as llama_text
 from ..hunyuan_video.family import ADAPTER_TARGETS
 from ..hunyuan_video.latents import encode_frames
 from ..key_map import KeyMap
+from ..part_files import folder_tensors, write_tensors
+from ..shapes import with_config
 from . import keys
 from .decoding import decode
 from .packing import WINDOW, made_before, order_of, section_at, section_count, split_history
@@ -244,4 +245,4 @@ class FramePack(ModelFamily):
     def write_comfy_files(self, transformer: Path, vae: Path) -> None:
         """Two .safetensors files as ComfyUI-FramePackWrapper and ComfyUI's VAE loader read them: in diffusers' own names."""
         for part, file in (("transformer", transformer), ("vae", vae)):
-            comfy_files.write(self.files, part, comfy_files.tensors(self.files, part), file)
+            write_tensors(folder_tensors(self.files.folder(part)), file, with_config(part, self.files.config(part)))

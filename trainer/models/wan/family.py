@@ -12,7 +12,7 @@ from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from . import conditions, keys
-from .comfy_files import write_transformer, write_vae
+from .comfy_files import write_comfy_files
 from .single_files import LAYOUT
 from .variants import find_variant
 
@@ -245,5 +245,4 @@ class Wan(ModelFamily):
 
     def write_comfy_files(self, transformer: Path, vae: Path) -> None:
         """Two .safetensors files in the names of the original release; of two experts the first."""
-        write_transformer(self.files.folder("transformer"), transformer)
-        write_vae(self.files.folder("vae"), vae)
+        write_comfy_files(self.files, transformer, vae)
