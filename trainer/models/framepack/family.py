@@ -14,9 +14,9 @@ from ..base import Denoise, FamilySpec, FrameRule, ImageEncoder, ModelFamily, Te
 from ..files import ModelFiles, missing_parts
 from ..hunyuan_video import text as llama_text
 from ..hunyuan_video.family import ADAPTER_TARGETS
-from ..hunyuan_video.latents import encode_frames
 from ..key_map import KeyMap
 from ..part_files import folder_tensors, write_tensors
+from ..pixels import encode_frames, to_frames
 from ..shapes import with_config
 from . import keys
 from .decoding import decode
@@ -154,11 +154,7 @@ class FramePack(ModelFamily):
 
     def decode_video(self, vae: Any, latents: Tensor) -> Tensor:
         """Model-space latents [1, 16, T, h, w] -> [F, H, W, 3] uint8 on the CPU."""
-        import torch
-        from einops import rearrange
-
-        video = ((decode(vae, latents / self.scale, self.forward) + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
-        return rearrange(video, "1 c f h w -> f h w c")
+        return to_frames(decode(vae, latents / self.scale, self.forward))
 
     def encode_text(self, encoder: TextEncoder, text: str, image: Tensor | None = None) -> dict[str, Tensor]:
         """{"text": [L, 4096], "pooled": [768]} float32."""

@@ -14,10 +14,10 @@ from ...errors import Problem, UserError
 from ..base import Denoise, FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
+from ..pixels import decode_latents, encode_frames
 from . import image_text, keys
 from . import text as llama_text
 from .comfy_files import write_comfy_files
-from .latents import decode_latents, encode_frames
 from .single_files import LAYOUT
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from ...errors import UserError
 from ..base import FamilySpec, FrameRule, ModelFamily, TextEncoder
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
+from ..pixels import decode_latents, encode_frames
 from . import keys
 from .comfy_files import write_comfy_files
 from .single_files import LAYOUT
@@ -98,27 +99,12 @@ class Mochi(ModelFamily):
 
     def encode_video(self, vae: Any, frames: Tensor) -> dict[str, Tensor]:
         """[F, H, W, 3] uint8 -> {"latents": [12, T, h, w] float32}, posterior mode, un-normalised."""
-        import torch
-        from einops import rearrange
-
-        parameter = next(vae.parameters())
-        video = rearrange(frames, "f h w c -> 1 c f h w").to(parameter.device, parameter.dtype) / 127.5 - 1
-        with torch.no_grad():
-            latents = vae.encode(video).latent_dist.mode()
-        return {"latents": latents[0].float().cpu()}
+        return {"latents": encode_frames(vae, frames)}
 
     def decode_video(self, vae: Any, latents: Tensor) -> Tensor:
         """Model-space latents [1, 12, T, h, w] -> [F, H, W, 3] uint8 on the CPU."""
-        import torch
-        from einops import rearrange
-
-        parameter = next(vae.parameters())
         mean, std = self._latent_statistics(latents)
-        latents = latents * std + mean
-        with torch.no_grad():
-            video = vae.decode(latents.to(parameter.device, parameter.dtype), return_dict=False)[0]
-        video = ((video.float() + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
-        return rearrange(video, "1 c f h w -> f h w c").cpu()
+        return decode_latents(vae, latents * std + mean)
 
     def encode_text(self, encoder: TextEncoder, text: str, image: Tensor | None = None) -> dict[str, Tensor]:
         """{"text": [L, D] float32} of the caption's L tokens: padding is masked in T5 and in the transformer.

@@ -11,6 +11,7 @@ from ...errors import Problem, UserError
 from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
+from ..pixels import decode_latents, encode_clip
 from . import conditions, keys
 from .comfy_files import write_comfy_files
 from .single_files import LAYOUT
@@ -122,17 +123,7 @@ class Wan(ModelFamily):
 
     def encode_video(self, vae: Any, frames: Tensor) -> dict[str, Tensor]:
         """[F, H, W, 3] uint8 -> {"latents": [C, T, h, w] float32}, posterior mode, un-normalised."""
-        return {"latents": self._encoded(vae, frames / 127.5 - 1)}
-
-    def _encoded(self, vae: Any, clip: Tensor) -> Tensor:
-        """[F, H, W, 3] in -1..1 -> [C, T, h, w] float32 on the CPU."""
-        import torch
-        from einops import rearrange
-
-        parameter = next(vae.parameters())
-        video = rearrange(clip, "f h w c -> 1 c f h w").to(parameter.device, parameter.dtype)
-        with torch.no_grad():
-            return vae.encode(video).latent_dist.mode()[0].float().cpu()
+        return {"latents": encode_clip(vae, frames / 127.5 - 1)}
 
     def encode_conditions(
         self, vae: Any, encoder: ImageEncoder | None, pictures: Mapping[str, Tensor], size: tuple[int, int, int]
@@ -144,8 +135,8 @@ class Wan(ModelFamily):
             return {}
         first, last = pictures["first_frame"], pictures.get("last_frame")
         if self.variant.kind == "ti2v":
-            return {"first_frame": self._encoded(vae, conditions.clip_of(1, first, None))}
-        given = {"frames": self._encoded(vae, conditions.clip_of(size[0], first, last))}
+            return {"first_frame": encode_clip(vae, conditions.clip_of(1, first, None))}
+        given = {"frames": encode_clip(vae, conditions.clip_of(size[0], first, last))}
         if encoder:
             with torch.no_grad():
                 given["seen"] = conditions.seen(encoder, [first] if last is None else [first, last]).cpu()
@@ -153,15 +144,8 @@ class Wan(ModelFamily):
 
     def decode_video(self, vae: Any, latents: Tensor) -> Tensor:
         """Model-space latents [1, C, T, h, w] -> [F, H, W, 3] uint8 on the CPU."""
-        import torch
-        from einops import rearrange
-
-        parameter = next(vae.parameters())
         mean, std = self._latent_statistics(latents)
-        with torch.no_grad():
-            video = vae.decode((latents * std + mean).to(parameter.device, parameter.dtype), return_dict=False)[0]
-        video = ((video.float() + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
-        return rearrange(video, "1 c f h w -> f h w c").cpu()
+        return decode_latents(vae, latents * std + mean)
 
     def encode_text(self, encoder: TextEncoder, text: str, image: Tensor | None = None) -> dict[str, Tensor]:
         """{"text": [L, D] float32}, L tokens of the cleaned caption."""
