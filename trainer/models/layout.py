@@ -44,6 +44,11 @@ def same(_: Config) -> Hashable:
     return None
 
 
+def latent_channels(config: Config) -> Hashable:
+    """The trait of most VAEs."""
+    return f"{config['latent_channels']} latent channels"
+
+
 @dataclass(frozen=True)
 class PartKind:
     """A kind of file, or of the tensors below a prefix of one.
