@@ -14,6 +14,7 @@ from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from ..pixels import decode_latents, encode_frames
+from ..text_encoders import load_encoder
 from . import keys
 from .comfy_files import write_comfy_files
 from .release import Release
@@ -91,11 +92,9 @@ class LTXVideo(ModelFamily):
 
     def load_text_encoder(self, dtype: torch.dtype) -> TextEncoder:
         """Tokenizer and T5EncoderModel on the CPU."""
-        from transformers import AutoTokenizer, T5EncoderModel
+        from transformers import T5EncoderModel
 
-        module = self.files.load("text_encoder", T5EncoderModel, dtype)
-        tokenizer = AutoTokenizer.from_pretrained(self.files.folder("tokenizer"), trust_remote_code=False)
-        return TextEncoder(tokenizer, module.requires_grad_(False).eval())
+        return load_encoder(self.files, T5EncoderModel, dtype)
 
     # encoders
 

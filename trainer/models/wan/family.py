@@ -12,6 +12,7 @@ from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from ..pixels import decode_latents, encode_clip
+from ..text_encoders import load_encoder
 from . import conditions, keys
 from .comfy_files import write_comfy_files
 from .single_files import LAYOUT
@@ -105,11 +106,9 @@ class Wan(ModelFamily):
 
     def load_text_encoder(self, dtype: torch.dtype) -> TextEncoder:
         """Tokenizer and UMT5EncoderModel on the CPU."""
-        from transformers import AutoTokenizer, UMT5EncoderModel
+        from transformers import UMT5EncoderModel
 
-        module = self.files.load("text_encoder", UMT5EncoderModel, dtype)
-        tokenizer = AutoTokenizer.from_pretrained(self.files.folder("tokenizer"), trust_remote_code=False)
-        return TextEncoder(tokenizer, module.requires_grad_(False).eval())
+        return load_encoder(self.files, UMT5EncoderModel, dtype)
 
     def load_image_encoder(self, dtype: torch.dtype) -> ImageEncoder:
         """CLIPImageProcessor and CLIPVisionModel on the CPU."""
