@@ -59,6 +59,11 @@ class Expert:
     high: float = 1.0
 
 
+def adapter_presets(attention: str, feed_forward: str) -> dict[str, str]:
+    """The presets of `FamilySpec.adapter_targets`, of regexes over module names."""
+    return {"all": f"{attention}|{feed_forward}", "attention": attention, "feed-forward": feed_forward}
+
+
 @dataclass(frozen=True)
 class FamilySpec:
     """Facts of one loaded model: what sizes it takes, its latents, its defaults."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Problem, UserError, fail
-from ..base import FamilySpec, FrameRule, ModelFamily, TextEncoder
+from ..base import FamilySpec, FrameRule, ModelFamily, TextEncoder, adapter_presets
 from ..files import DiffusersFolder, ModelFiles, missing_parts
 from ..key_map import KeyMap
 from ..pixels import to_frames
@@ -58,7 +58,7 @@ class HiDream(ModelFamily):
             sample_shift=shift,
             guidance=1.0 if distilled else 5.0,
             default_bucket=(1, 1024, 1024) if released else (1, 32, 32),
-            adapter_targets={"all": f"{ATTENTION}|{FEED_FORWARD}", "attention": ATTENTION, "feed-forward": FEED_FORWARD},
+            adapter_targets=adapter_presets(ATTENTION, FEED_FORWARD),
             step_distilled=distilled,
             folds_alpha=True,  # diffusers' HiDreamImageLoraLoaderMixin reads ComfyUI's names, and refuses a file with alpha tensors
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import Problem, UserError
-from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, ModelInputs, TextEncoder
+from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, ModelInputs, TextEncoder, adapter_presets
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from ..pixels import decode_latents, encode_frames
@@ -35,7 +35,7 @@ def adapter_targets(layers: int) -> dict[str, str]:
     block, earlier = r"transformer_blocks\.\d+", rf"transformer_blocks\.(?!{layers - 1}\.)\d+"
     attention = rf"{block}\.attn\.(to_q|to_k|to_v|to_out\.0|add_k_proj|add_v_proj)|{earlier}\.attn\.(add_q_proj|to_add_out)"
     feed_forward = rf"{block}\.ff\.net\.(0\.proj|2)|{earlier}\.ff_context\.net\.(0\.proj|2)"
-    return {"all": f"{attention}|{feed_forward}", "attention": attention, "feed-forward": feed_forward}
+    return adapter_presets(attention, feed_forward)
 
 
 class HunyuanVideo15(ModelFamily):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import draws
 from ...errors import UserError, fail
-from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
+from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder, adapter_presets
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from ..pixels import decode_latents, encode_frames
@@ -55,7 +55,7 @@ class LTXVideo(ModelFamily):
             guidance=1.0 if self.release.distilled else 3.0,
             default_bucket=bucket,
             conditions=("first_frame",),
-            adapter_targets={"all": f"{ATTENTION}|{FEED_FORWARD}", "attention": ATTENTION, "feed-forward": FEED_FORWARD},
+            adapter_targets=adapter_presets(ATTENTION, FEED_FORWARD),
             text_width=self.config.get("caption_channels", 4096),
             step_distilled=self.release.distilled,
             folds_alpha=True,  # diffusers' LTXVideoLoraLoaderMixin reads ComfyUI's names, and refuses a file with alpha tensors

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
-from ..base import FamilySpec, FrameRule, ModelFamily, TextEncoder
+from ..base import FamilySpec, FrameRule, ModelFamily, TextEncoder, adapter_presets
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from ..pixels import decode_latents, encode_frames
@@ -43,7 +43,7 @@ class Mochi(ModelFamily):
         super().__init__(files)
         self.config, self.vae_config = files.config("transformer"), files.config("vae")
         layers = self.config.get("num_layers", RELEASED_LAYERS)
-        released, attended = layers == RELEASED_LAYERS, attention(layers)
+        released = layers == RELEASED_LAYERS
         self.spec = FamilySpec(
             family="mochi",
             variant="1-preview" if released else "small",
@@ -57,7 +57,7 @@ class Mochi(ModelFamily):
             sample_shift=1.0,  # on top of `sampling_level`
             guidance=4.5,  # MochiPipeline's
             default_bucket=(37, 480, 848) if released else (7, 32, 32),
-            adapter_targets={"all": f"{attended}|{FEED_FORWARD}", "attention": attended, "feed-forward": FEED_FORWARD},
+            adapter_targets=adapter_presets(attention(layers), FEED_FORWARD),
             text_width=self.config.get("text_embed_dim", 4096),
             diffusers_copy=True,
         )

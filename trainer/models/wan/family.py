@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Problem, UserError
-from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
+from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder, adapter_presets
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from ..pixels import decode_latents, encode_clip
@@ -66,7 +66,7 @@ class Wan(ModelFamily):
             image_encoder=variant.sees_pictures,
             experts=variant.experts,
             step_distilled=variant.step_distilled,
-            adapter_targets={"all": f"{ATTENTION}|{FEED_FORWARD}", "attention": ATTENTION, "feed-forward": FEED_FORWARD},
+            adapter_targets=adapter_presets(ATTENTION, FEED_FORWARD),
             text_width=transformer.get("text_dim", 4096),
         )
 
