@@ -180,7 +180,6 @@ def plain(full: Full, family: Any) -> Callable[[], Any]:
     batch = {name: tensor[None].cuda() for name, tensor in given.latents(given.items[0]).items()}
     if family.spec.guidance_input is not None:
         batch["guidance"] = torch.ones(1, device="cuda")
-    batch["chance"] = torch.full((1,), 0.9, device="cuda")
     text = {name: tensor.cuda() for name, tensor in family.text_inputs([given.text("")]).items()}
     noise, sigma = torch.randn_like(batch["latents"]), torch.full((1,), 0.5, device="cuda")
     noise = torch.randn(1, *family.spec.latent_shape(*full.size), device="cuda") if not family.spec.section_frames else noise

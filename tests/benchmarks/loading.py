@@ -33,7 +33,6 @@ def write_file(folder: Path, layers: int, scaled: bool) -> Path:
     from trainer.models.wan import Family
     from trainer.models.wan.keys import TRANSFORMER
 
-    assert Family.layout is not None
     config = {**Family.layout.config("t2v-14b", "transformer"), "num_layers": layers}
     from diffusers import WanTransformer3DModel
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.data.synthetic import SPEC
-from trainer.data.buckets import Sizes, automatic_size, choose_bucket, own_size, rounded_buckets, shapes_of_area, sizes
+from trainer.data.buckets import Sizes, choose_bucket, own_size, rounded_buckets, shapes_of_area, sizes
 from trainer.errors import UserError
 from trainer.job import Bucket, DatasetSettings
 from trainer.models.base import FrameRule
@@ -64,7 +64,9 @@ def test_automatic_bucket_takes_the_clips_length_and_shape() -> None:
 @pytest.mark.parametrize(("height", "width"), [(480, 832), (832, 480), (1080, 1920), (1920, 1080), (720, 720), (480, 640), (1080, 2560)])
 def test_automatic_size_keeps_area_and_shape(height: int, width: int) -> None:
     spec = replace(SPEC, default_bucket=(81, 480, 832))
-    tall, wide = automatic_size(spec, height, width)
+    made = Sizes(spec).choose(81, height, width)
+    assert made is not None
+    tall, wide = made.height, made.width
     assert tall % 16 == 0 and wide % 16 == 0
     assert 0.9 < tall * wide / (480 * 832) < 1.1
     assert 0.88 < (wide / tall) / (width / height) < 1.13
@@ -72,8 +74,8 @@ def test_automatic_size_keeps_area_and_shape(height: int, width: int) -> None:
 
 def test_the_familys_own_shape_is_used_where_it_is_near() -> None:
     spec = replace(SPEC, default_bucket=(81, 480, 832))
-    assert automatic_size(spec, 1080, 1920) == (480, 832)
-    assert automatic_size(spec, 1920, 1080) == (832, 480)
+    assert Sizes(spec).choose(81, 1080, 1920) == bucket("81x480x832")
+    assert Sizes(spec).choose(81, 1920, 1080) == bucket("81x832x480")
 
 
 def chosen(settings: dict, frames: int, height: int, width: int) -> str:

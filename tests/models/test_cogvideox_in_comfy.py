@@ -19,6 +19,7 @@ from trainer.models.cogvideox import keys
 from trainer.models.cogvideox.comfy_files import write_comfy_files
 from trainer.models.cogvideox.positions import rotary_positions
 from trainer.models.cogvideox.variants import TRANSFORMER as DEFAULTS
+from trainer.models.files import DiffusersFolder
 from trainer.models.key_tensors import from_comfy, to_comfy
 
 RANKS = [("2b", 16, 4.0), ("5b", 16, 64.0), ("15_i2v", 16, 4.0)]
@@ -107,7 +108,7 @@ def test_vae_equals_comfy(comfy, tmp_path):
     ours.save_pretrained(tmp_path / "vae")
     theirs = comfy.ldm.cogvideo.vae.AutoencoderKLCogVideoX(**sizes)
     tiny_transformer().save_pretrained(tmp_path / "transformer")
-    write_comfy_files(tmp_path / "transformer", tmp_path / "vae", tmp_path / "transformer.safetensors", tmp_path / "vae.safetensors")
+    write_comfy_files(DiffusersFolder(tmp_path), tmp_path / "transformer.safetensors", tmp_path / "vae.safetensors")
     theirs.load_state_dict(load_file(tmp_path / "vae.safetensors"))
     picture, latents = torch.rand(1, 3, 1, 32, 32) * 2 - 1, torch.randn(1, 16, 1, 4, 4)
     with torch.no_grad():

@@ -196,7 +196,7 @@ def test_training_feeds_what_the_pipeline_feeds(world: World) -> None:
         calls, _ = sampled(pipeline, world.order, PROMPT, (36 * sections + 1, 32, 32), first, noise=noises, made=truth, guidance=4.0)
         assert len(calls) == 2 * sections
         for place, number in enumerate(order):
-            batch = family.stack([examples[number]]) | {"guidance": torch.tensor([4.0]), "chance": torch.tensor([0.5])}
+            batch = family.stack([examples[number]]) | {"guidance": torch.tensor([4.0])}
             at_noise = family.model_inputs(batch, text, noises[place], torch.ones(1))
             later = calls[2 * place + 1].kwargs
             at_later = family.denoiser_inputs(later["hidden_states"], later["timestep"] / 1000, text, batch)

@@ -48,7 +48,6 @@ def write_single_files(folder: Path, to: Path) -> ModelSettings:
     """
     to.mkdir(parents=True, exist_ok=True)
     family, named, texts = open_model(folder), {"transformer": to / "transformer.safetensors", "vae": to / "vae.safetensors"}, list[str]()
-    assert family.layout is not None
     family.write_comfy_files(named["transformer"], named["vae"])
     if (folder / "transformer_2").is_dir():
         named["transformer_low"] = to / "transformer_low.safetensors"

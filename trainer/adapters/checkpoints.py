@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..errors import fail
 from ..models.key_map import single
-from ..models.key_tensors import swap_halves
+from ..models.key_tensors import place_of, swap_halves
 from ..models.recognition import TRANSFORMER_PREFIXES
 from ..models.stored import StoredPart
 from ..models.tensor_file import open_tensors
@@ -99,12 +99,9 @@ def _found(names: Iterable[str], prefix: str, look: Callable[[str], Place]) -> F
     """The names that begin with `prefix` and whose module, or which themselves, `look` knows."""
     found: Found = {}
     for name in (full.removeprefix(prefix) for full in names if full.startswith(prefix)):
-        module, dot, parameter = name.rpartition(".")
-        for known, rest in ((name, ""), (module, dot + parameter)):
-            try:
-                place = look(known)
-            except KeyError:
-                continue
-            found |= {ours + rest: (name, place, rest) for ours in place.modules}
-            break
+        try:
+            place, rest = place_of(look, name)
+        except KeyError:
+            continue
+        found |= {ours + rest: (name, place, rest) for ours in place.modules}
     return found

@@ -70,7 +70,8 @@ class Sizes:
 
     @cached_property
     def _common(self) -> list[Shape]:
-        return common_shapes(self.spec)
+        """The sizes where none is set, of about the family's default area: few, so that batches can be filled."""
+        return shapes_of_area(self.spec, *self.spec.default_bucket[1:], ())
 
     def _enlarges(self, shape: Shape, height: int, width: int) -> bool:
         return self.no_upscale and (shape[0] > height or shape[1] > width)
@@ -187,19 +188,6 @@ def _distance(shape: Shape, height: int, width: int) -> tuple[float, float]:
 
 def _shape_distance(shape: Shape, height: int, width: int) -> float:
     return round(abs(math.log((shape[1] * height) / (shape[0] * width))), 6)
-
-
-def automatic_size(spec: FamilySpec, height: int, width: int) -> Shape:
-    """Height and width of about the default area, in the common shape nearest to height : width, on the size grid.
-
-    Common shapes keep the number of buckets small, so that batches can be filled.
-    """
-    return _nearest_ratio(common_shapes(spec), height, width)
-
-
-def common_shapes(spec: FamilySpec) -> list[Shape]:
-    """The sizes that clips are given where none is set: of about the family's default area."""
-    return shapes_of_area(spec, *spec.default_bucket[1:], ())
 
 
 def _nearest_ratio(shapes: Sequence[Shape], height: int, width: int) -> Shape:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent / "model"
 TEXT_LENGTH = 64  # bytes, the end mark included
 SHIFT = 3.0
-STRIDES = (4, 8)  # frames and pixels to one latent
 
 VAE_CONFIG: dict[str, Any] = {
     "base_dim": 16,

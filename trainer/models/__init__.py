@@ -29,8 +29,8 @@ def family_class(name: str) -> type[ModelFamily]:
 
 
 def layouts() -> dict[str, FileLayout]:
-    """The layouts of the families that load from single files, by family."""
-    return {name: layout for name in FAMILIES if (layout := family_class(name).layout)}
+    """The layouts of the families' single files, by family."""
+    return {name: family_class(name).layout for name in FAMILIES}
 
 
 def variant_names() -> list[str]:
@@ -47,25 +47,25 @@ def known_family(name: str) -> ModelFamily:
 def known_models(name: str) -> tuple[ModelFamily, ...]:
     """The family's main release, then the variants whose configurations ship, all without files."""
     kind = family_class(name)
-    shipped = {f"{name} {variant}": partial(kind.layout.config, variant) for variant in kind.layout.variants} if kind.layout else {}
+    shipped = {f"{name} {variant}": partial(kind.layout.config, variant) for variant in kind.layout.variants}
     return kind(NoFiles(name)), *(kind(NoFiles(variant, configs)) for variant, configs in shipped.items())
 
 
-def open_model(model: Path | ModelSettings, family: str = "", keep_quantized: bool = True) -> ModelFamily:
+def open_model(model: Path | ModelSettings, keep_quantized: bool = True) -> ModelFamily:
     """The family object of a diffusers folder or of single files, its files checked by their headers alone.
 
     Settings name an existing folder, as `source.find_model` gives them. Raises UserError if no family recognises the
     model or its files cannot be used. `keep_quantized` leaves the linear layers of single files as they are stored.
     """
     if isinstance(model, Path):
-        return _checked(*_in_folder(model, family))
+        return _checked(*_in_folder(model))
     if not model.transformer.strip():
-        return _checked(*_in_folder(Path(model.source), family or model.family), model.sampling_order)
+        return _checked(*_in_folder(Path(model.source), model.family), model.sampling_order)
     name, files = open_single_files(model, layouts(), keep_quantized)
     return _checked(family_class(name), files, model.sampling_order)
 
 
-def _in_folder(folder: Path, family: str) -> tuple[type[ModelFamily], DiffusersFolder]:
+def _in_folder(folder: Path, family: str = "") -> tuple[type[ModelFamily], DiffusersFolder]:
     if not folder.is_dir():
         raise fail("model.source", f"'{folder}' is not a folder.", "Give a diffusers model folder or a hub id (owner/name).")
     if not (folder / "model_index.json").is_file():

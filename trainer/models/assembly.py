@@ -29,7 +29,7 @@ def open_single_files(settings: ModelSettings, layouts: Mapping[str, FileLayout]
     for the family to say.
     """
     if settings.family and settings.family not in layouts:
-        raise fail("model.family", f"'{settings.family}' cannot be loaded from single files.", nearest(settings.family, list(layouts)))
+        raise fail("model.family", f"'{settings.family}' is unknown.", nearest(settings.family, list(layouts)))
     assembly = _Assembly(settings, {settings.family: layouts[settings.family]} if settings.family else layouts, layouts)
     family = assembly.add_transformers()
     if family:

@@ -59,6 +59,11 @@ class Expert:
     high: float = 1.0
 
 
+def adapter_presets(attention: str, feed_forward: str) -> dict[str, str]:
+    """The presets of `FamilySpec.adapter_targets`, of regexes over module names."""
+    return {"all": f"{attention}|{feed_forward}", "attention": attention, "feed-forward": feed_forward}
+
+
 @dataclass(frozen=True)
 class FamilySpec:
     """Facts of one loaded model: what sizes it takes, its latents, its defaults."""
@@ -144,14 +149,14 @@ class ModelFamily(ABC):
     Conventions, the same for all families: sigma in [0, 1], 1 = noise; x = (1 - sigma)·x0 + sigma·noise;
     velocity = noise - x0. Text embeddings and encodings of clips are dicts of tensors without batch dimension, which the
     cache stores and `stack` batches. What a model is told beside noise level and text is `given`: the tensors of
-    `encode_conditions`, and where it applies "guidance" [B] and, in training, "chance" [B] in [0, 1), drawn for each example, and
-    where a first frame is optional "has_first_frame" [B], whether the example begins with it; in sampling, it does if one is given.
+    `encode_conditions`, and where it applies "guidance" [B] and, in training, where a first frame is optional,
+    "has_first_frame" [B], whether the example begins with it; in sampling, it does if one is given.
     A model of sections is also given "history" [B, C, N, h, w], what it has made of the video before, in model space, and in
     training, if that is to drift, "drift" [B, C, N, h, w] standard normal and "drift_level" [B] in [0, 1), the share of it.
     """
 
     spec: FamilySpec
-    layout: ClassVar[FileLayout | None] = None  # of the single files that ComfyUI keeps this family's models in
+    layout: ClassVar[FileLayout]  # of the single files that ComfyUI keeps this family's models in
 
     def __init__(self, files: ModelFiles) -> None:
         self.files, self.order = files, "auto"

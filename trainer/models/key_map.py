@@ -1,9 +1,9 @@
-"""Names of a transformer's modules in diffusers and in ComfyUI, both ways, with the modules that ComfyUI keeps fused."""
+"""Names of a model's modules in diffusers and in ComfyUI, both ways, with the modules that ComfyUI keeps fused."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -80,6 +80,11 @@ class KeyMap:
         theirs = [(_pattern(rule.comfy.replace(".", "_")), rule, None) for rule in self.rules]
         ours = [(_pattern(module.replace(".", "_")), rule, number) for rule in self.rules for number, module in enumerate(rule.modules)]
         return [*theirs, *ours]
+
+
+def below(ours: str, comfy: str, names: Mapping[str, str]) -> list[Rule]:
+    """A rule for each of some names, with what stands before them in diffusers and in ComfyUI."""
+    return [Rule(ours + own, comfy + other) for own, other in names.items()]
 
 
 def single(module: str) -> Place:

@@ -1,4 +1,4 @@
-"""A transformer's tensors between diffusers' names and ComfyUI's, fused modules joined and parted."""
+"""A model's tensors between diffusers' names and ComfyUI's, fused modules joined and parted."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a family says of the single files that ComfyUI keeps its models in: `ModelFamily.layout`.
 
-A family that can be loaded from single files has, in its folder,
+Each family has, in its folder,
 
     configs/<variant>/<part>.json    for each variant and part: transformer, vae, text_encoder, text_encoder_2, …, tokenizer, …,
                                      image_encoder, image_processor, scheduler, model_index
@@ -42,6 +42,11 @@ class Told:
 def same(_: Config) -> Hashable:
     """The trait of kinds whose files differ in size only."""
     return None
+
+
+def latent_channels(config: Config) -> Hashable:
+    """The trait of most VAEs."""
+    return f"{config['latent_channels']} latent channels"
 
 
 @dataclass(frozen=True)

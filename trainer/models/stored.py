@@ -55,11 +55,6 @@ class StoredPart:
         kind = self._stored(name).dtype
         return kind in FP8 or kind.startswith(GGUF)
 
-    @property
-    def quantised(self) -> bool:
-        """Whether any tensor is."""
-        return any(self.is_quantised(name) for name in self.names)
-
     def in_order(self) -> list[str]:
         """All names in the order in which they lie in the file."""
         return sorted(self.names, key=lambda name: self._stored(name).start)

@@ -51,9 +51,9 @@ class FlowMatching:
         encoded = self.family.stack([self.dataset.latents(e.item, e.window) for e in examples])
         shape, keys = tuple(encoded["latents"].shape[1:]), [(e.epoch, e.position, e.window) for e in examples]
         texts = [self.dataset.text(self._caption(e), self.dataset.picture(e.item, e.window)) for e in examples]
-        encoded["chance"] = torch.tensor([draws.uniform(self._seed, "condition", *key) for key in keys])
         if self.family.spec.first_frame_optional:  # a single frame would be given as a whole
-            encoded["has_first_frame"] = (encoded["chance"] < self.job.objective.first_frame_probability) & (shape[1] > 1)
+            chances = torch.tensor([draws.uniform(self._seed, "condition", *key) for key in keys])
+            encoded["has_first_frame"] = (chances < self.job.objective.first_frame_probability) & (shape[1] > 1)
         if self.family.spec.guidance_input is not None:
             encoded["guidance"] = torch.full((len(examples),), self.job.objective.guidance or self.family.spec.guidance_input)
         if self.job.objective.history_noise and "history" in encoded:

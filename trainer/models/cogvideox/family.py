@@ -11,6 +11,8 @@ from ...errors import Problem, UserError
 from ..base import ImageEncoder, ModelFamily, TextEncoder
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
+from ..pixels import decode_latents, encode_frames
+from ..text_encoders import load_encoder
 from . import keys
 from .comfy_files import write_comfy_files
 from .positions import rotary_positions
@@ -77,42 +79,25 @@ class CogVideoX(ModelFamily):
 
     def load_text_encoder(self, dtype: torch.dtype) -> TextEncoder:
         """Tokenizer and T5EncoderModel on the CPU."""
-        from transformers import AutoTokenizer, T5EncoderModel
+        from transformers import T5EncoderModel
 
-        module = self.files.load("text_encoder", T5EncoderModel, dtype)
-        tokenizer = AutoTokenizer.from_pretrained(self.files.folder("tokenizer"), trust_remote_code=False)
-        return TextEncoder(tokenizer, module.requires_grad_(False).eval())
+        return load_encoder(self.files, T5EncoderModel, dtype)
 
     # encoders
 
     def encode_video(self, vae: Any, frames: Tensor) -> dict[str, Tensor]:
         """[F, H, W, 3] uint8 -> {"latents": [16, T, h, w] float32}, posterior mode, un-normalised."""
-        import torch
-        from einops import rearrange
-
-        parameter = next(vae.parameters())
-        video = rearrange(frames, "f h w c -> 1 c f h w").to(parameter.device, parameter.dtype) / 127.5 - 1
-        with torch.no_grad():
-            latents = vae.encode(video).latent_dist.mode()
-        return {"latents": latents[0].float().cpu()}
+        return {"latents": encode_frames(vae, frames)}
 
     def encode_conditions(
         self, vae: Any, encoder: ImageEncoder | None, pictures: Mapping[str, Tensor], size: tuple[int, int, int]
     ) -> dict[str, Tensor]:
         """{"first_frame": [16, 1, h, w] float32}, posterior mode of the picture alone, un-normalised."""
-        return {name: self.encode_video(vae, picture[None])["latents"] for name, picture in pictures.items()}
+        return {name: encode_frames(vae, picture[None]) for name, picture in pictures.items()}
 
     def decode_video(self, vae: Any, latents: Tensor) -> Tensor:
         """Model-space latents [1, 16, T, h, w] -> [F, H, W, 3] uint8 on the CPU; of an even T the first is dropped."""
-        import torch
-        from einops import rearrange
-
-        parameter = next(vae.parameters())
-        latents = latents[:, :, (latents.shape[2] + 1) % 2 :] / self.vae_config["scaling_factor"]
-        with torch.no_grad():
-            video = vae.decode(latents.to(parameter.device, parameter.dtype), return_dict=False)[0]
-        video = ((video.float() + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
-        return rearrange(video, "1 c f h w -> f h w c").cpu()
+        return decode_latents(vae, latents[:, :, (latents.shape[2] + 1) % 2 :] / self.vae_config["scaling_factor"])
 
     def encode_text(self, encoder: TextEncoder, text: str, image: Tensor | None = None) -> dict[str, Tensor]:
         """{"text": [L, D] float32} with its padding, which neither T5 nor the transformer is told to leave out."""
@@ -204,4 +189,4 @@ class CogVideoX(ModelFamily):
 
     def write_comfy_files(self, transformer: Path, vae: Path) -> None:
         """Two .safetensors files; the VAE's names are diffusers' own."""
-        write_comfy_files(self.files.folder("transformer"), self.files.folder("vae"), transformer, vae)
+        write_comfy_files(self.files, transformer, vae)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..key_map import KeyMap, Rule
-from ..layout import Config, FileLayout, PartKind, Told
+from ..layout import Config, FileLayout, PartKind, Told, latent_channels
 from ..shapes import Shapes
 from . import keys
 from .variants import TRANSFORMER
@@ -76,14 +76,10 @@ def _vae(shapes: Shapes) -> Told | None:
     })  # fmt: skip
 
 
-def _latents(config: Config) -> Hashable:
-    return f"{config['latent_channels']} latent channels"
-
-
 LAYOUT = FileLayout(
     configs=Path(__file__).parent / "configs",
     transformer=PartKind("a CogVideoX diffusion model", _transformer, lambda _: FILES, _inputs, computed=(TABLE,)),
-    vaes=(PartKind("a CogVideoX VAE", _vae, None, _latents),),
+    vaes=(PartKind("a CogVideoX VAE", _vae, None, latent_channels),),
     encoders={"text_encoder": "t5"},
     tokenizers={"tokenizer": "text_encoders/t5_tokenizer"},
     agreements=(("transformer", "text_embed_dim", "text_encoder", "d_model"),),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..base import FamilySpec, FrameRule
+from ..base import FamilySpec, FrameRule, adapter_presets
 
 if TYPE_CHECKING:
     from ..files import ModelFiles
@@ -49,7 +49,7 @@ def spec_of(config: Mapping[str, Any], vae: Mapping[str, Any]) -> FamilySpec:
         default_bucket=SIZE_1_5 if paired and size != "small" else (FRAME_RULE.floor(config["sample_frames"]), *own_size),
         conditions=pictures,
         required=pictures,
-        adapter_targets={"all": f"{ATTENTION}|{FEED_FORWARD}", "attention": ATTENTION, "feed-forward": FEED_FORWARD},
+        adapter_targets=adapter_presets(ATTENTION, FEED_FORWARD),
         text_width=config["text_embed_dim"],
         only_size=own_size if config["use_learned_positional_embeddings"] else None,  # CogVideoXPatchEmbed refuses others
         latent_frames_multiple=paired or 1,

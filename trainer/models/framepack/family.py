@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from ...errors import Problem, UserError
 from ..base import Denoise, FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
 from ..files import ModelFiles, missing_parts
-from ..hunyuan_video import comfy_files
 from ..hunyuan_video import text as llama_text
 from ..hunyuan_video.family import ADAPTER_TARGETS
-from ..hunyuan_video.latents import encode_frames
 from ..key_map import KeyMap
+from ..part_files import folder_tensors, write_tensors
+from ..pixels import encode_frames, to_frames
+from ..shapes import with_config
 from . import keys
 from .decoding import decode
 from .packing import WINDOW, made_before, order_of, section_at, section_count, split_history
@@ -153,11 +154,7 @@ class FramePack(ModelFamily):
 
     def decode_video(self, vae: Any, latents: Tensor) -> Tensor:
         """Model-space latents [1, 16, T, h, w] -> [F, H, W, 3] uint8 on the CPU."""
-        import torch
-        from einops import rearrange
-
-        video = ((decode(vae, latents / self.scale, self.forward) + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
-        return rearrange(video, "1 c f h w -> f h w c")
+        return to_frames(decode(vae, latents / self.scale, self.forward))
 
     def encode_text(self, encoder: TextEncoder, text: str, image: Tensor | None = None) -> dict[str, Tensor]:
         """{"text": [L, 4096], "pooled": [768]} float32."""
@@ -244,4 +241,4 @@ class FramePack(ModelFamily):
     def write_comfy_files(self, transformer: Path, vae: Path) -> None:
         """Two .safetensors files as ComfyUI-FramePackWrapper and ComfyUI's VAE loader read them: in diffusers' own names."""
         for part, file in (("transformer", transformer), ("vae", vae)):
-            comfy_files.write(self.files, part, comfy_files.tensors(self.files, part), file)
+            write_tensors(folder_tensors(self.files.folder(part)), file, with_config(part, self.files.config(part)))

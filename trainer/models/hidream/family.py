@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Problem, UserError, fail
-from ..base import FamilySpec, FrameRule, ModelFamily, TextEncoder
+from ..base import FamilySpec, FrameRule, ModelFamily, TextEncoder, adapter_presets
 from ..files import DiffusersFolder, ModelFiles, missing_parts
 from ..key_map import KeyMap
+from ..pixels import to_frames
 from . import keys
 from .comfy_files import write_comfy_files
 from .experts import make_differentiable
@@ -57,7 +58,7 @@ class HiDream(ModelFamily):
             sample_shift=shift,
             guidance=1.0 if distilled else 5.0,
             default_bucket=(1, 1024, 1024) if released else (1, 32, 32),
-            adapter_targets={"all": f"{ATTENTION}|{FEED_FORWARD}", "attention": ATTENTION, "feed-forward": FEED_FORWARD},
+            adapter_targets=adapter_presets(ATTENTION, FEED_FORWARD),
             step_distilled=distilled,
             folds_alpha=True,  # diffusers' HiDreamImageLoraLoaderMixin reads ComfyUI's names, and refuses a file with alpha tensors
         )
@@ -154,14 +155,12 @@ class HiDream(ModelFamily):
     def decode_video(self, vae: Any, latents: Tensor) -> Tensor:
         """Model-space latents [1, 16, 1, h, w] -> [1, H, W, 3] uint8 on the CPU."""
         import torch
-        from einops import rearrange
 
         parameter = next(vae.parameters())
         latents = latents[:, :, 0] / self.vae_config["scaling_factor"] + self.vae_config["shift_factor"]
         with torch.no_grad():
             picture = vae.decode(latents.to(parameter.device, parameter.dtype), return_dict=False)[0]
-        picture = ((picture.float() + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
-        return rearrange(picture, "1 c h w -> 1 h w c").cpu()
+        return to_frames(picture.unsqueeze(2))
 
     def encode_text(self, encoder: TextEncoder, text: str, image: Tensor | None = None) -> dict[str, Tensor]:
         """{"pooled": [2048], "t5": [128, 4096], "llama": [32, 128, 4096]}, in the precision of the encoders."""

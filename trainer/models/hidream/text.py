@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..base import TextEncoder
+from ..text_encoders import load_encoders
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from ..files import ModelFiles
 
@@ -18,18 +19,14 @@ MOST_TOKENS = 128
 
 def load(files: ModelFiles, dtype: torch.dtype) -> TextEncoder:
     """The tokenizers and encoders by name on the CPU; Llama without its output layer."""
-    from torch import nn
-    from transformers import AutoTokenizer, CLIPTextModelWithProjection, LlamaModel, T5EncoderModel
+    from transformers import CLIPTextModelWithProjection, LlamaModel, T5EncoderModel
 
-    kinds: dict[str, Any] = {
+    kinds: dict[str, type[nn.Module]] = {
         "clip_l": CLIPTextModelWithProjection, "clip_g": CLIPTextModelWithProjection, "t5": T5EncoderModel, "llama": LlamaModel,
     }  # fmt: skip
-    tokenizers: dict[str, Any] = {
-        name: AutoTokenizer.from_pretrained(files.folder(f"tokenizer{number}"), trust_remote_code=False) for name, number in PARTS.items()
-    }
-    tokenizers["llama"].pad_token = tokenizers["llama"].eos_token
-    modules = {name: files.load(f"text_encoder{number}", kinds[name], dtype) for name, number in PARTS.items()}
-    return TextEncoder(tokenizers, nn.ModuleDict(modules).requires_grad_(False).eval())
+    made = load_encoders(files, PARTS, kinds, dtype)
+    made.tokenizer["llama"].pad_token = made.tokenizer["llama"].eos_token
+    return made
 
 
 def encode(encoder: TextEncoder, text: str) -> dict[str, Tensor]:

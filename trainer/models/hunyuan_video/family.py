@@ -6,18 +6,18 @@ Target, timesteps and conditions follow diffusers' HunyuanVideoPipeline and Huny
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Problem, UserError
-from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
+from ..base import Denoise, FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder, adapter_presets
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
+from ..pixels import decode_latents, encode_frames
 from . import image_text, keys
 from . import text as llama_text
 from .comfy_files import write_comfy_files
-from .latents import decode_latents, encode_frames
 from .single_files import LAYOUT
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DOUBLE, SINGLE = r"transformer_blocks\.\d+", r"single_transformer_blocks\.\d+"
 ATTENTION = rf"{DOUBLE}\.attn\.(to_q|to_k|to_v|to_out\.0|add_q_proj|add_k_proj|add_v_proj|to_add_out)|{SINGLE}\.attn\.(to_q|to_k|to_v)"
 FEED_FORWARD = rf"{DOUBLE}\.ff(_context)?\.net\.(0\.proj|2)|{SINGLE}\.(proj_mlp|proj_out)"
-ADAPTER_TARGETS = {"all": f"{ATTENTION}|{FEED_FORWARD}", "attention": ATTENTION, "feed-forward": FEED_FORWARD}
+ADAPTER_TARGETS = adapter_presets(ATTENTION, FEED_FORWARD)
 CONCAT, REPLACE = "latent_concat", "token_replace"  # forms of image-to-video, the configuration's image_condition_type
 IMAGE_STRIDE = {CONCAT: 2, REPLACE: 4}  # every so many of the picture's tokens are seen (image_embed_interleave)
 GUIDANCE = 6.0  # the pipelines' embedded guidance
@@ -187,7 +187,7 @@ class HunyuanVideo(ModelFamily):
         mask[:, :, 0] = 0
         return mask
 
-    def generate(self, denoise: Callable[[Tensor, dict[str, Tensor]], Tensor], noise: Tensor, given: dict[str, Tensor]) -> Tensor:
+    def generate(self, denoise: Denoise, noise: Tensor, given: dict[str, Tensor]) -> Tensor:
         """Image-to-video begins with a little of the picture in every frame's noise, as its pipeline does."""
         if self.form:
             noise = noise * (1 - PICTURE_SHARE) + self.normalize(given["image_latents"]) * PICTURE_SHARE

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ..base import TextEncoder
 from ..files import ModelFiles
 from ..loading import empty_model
-from .text import LAYER, TEXT_LENGTH, module_of, pooled, tokenizers, tokens_of
+from ..text_encoders import load_tokenizers
+from .text import LAYER, PARTS, TEXT_LENGTH, module_of, pooled, tokens_of
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +50,7 @@ def load_text_encoder(files: ModelFiles, dtype: torch.dtype) -> TextEncoder:
     from torch.nn import Identity, ModuleDict
     from transformers import CLIPImageProcessor, CLIPTextModel, LlavaForConditionalGeneration
 
-    made, folder = tokenizers(files), files.folder("image_processor")
+    made, folder = load_tokenizers(files, PARTS), files.folder("image_processor")
     if files.has("image_encoder"):
         llava = _joined(files, dtype, made["llama"].convert_tokens_to_ids(IMAGE))
         size = files.config("image_encoder")["image_size"]

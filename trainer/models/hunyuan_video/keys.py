@@ -10,7 +10,8 @@ import re
 from ..key_map import KeyMap, Rule
 
 
-def _embedder(ours: str, comfy: str) -> list[Rule]:
+def embedder(ours: str, comfy: str) -> list[Rule]:
+    """The two layers of an embedding."""
     return [Rule(f"{ours}.linear_1", f"{comfy}.in_layer"), Rule(f"{ours}.linear_2", f"{comfy}.out_layer")]
 
 
@@ -35,14 +36,15 @@ _TEXT = {
 }  # fmt: skip
 _REFINER, _COMFY_REFINER = "context_embedder.token_refiner.refiner_blocks.*", "txt_in.individual_token_refiner.blocks.*"
 _SINGLE = "single_transformer_blocks.*"
-RULES = (
+ENDS = (
     Rule("x_embedder.proj", "img_in.proj"),
-    *_embedder("time_text_embed.timestep_embedder", "time_in"),
-    *_embedder("time_text_embed.text_embedder", "vector_in"),
-    *_embedder("time_text_embed.guidance_embedder", "guidance_in"),
+    Rule("norm_out.linear", "final_layer.adaLN_modulation.1", swapped=True),  # scale before shift in diffusers
+    Rule("proj_out", "final_layer.linear"),
+)
+CONTEXT = (
     Rule("context_embedder.proj_in", "txt_in.input_embedder"),
-    *_embedder("context_embedder.time_text_embed.timestep_embedder", "txt_in.t_embedder"),
-    *_embedder("context_embedder.time_text_embed.text_embedder", "txt_in.c_embedder"),
+    *embedder("context_embedder.time_text_embed.timestep_embedder", "txt_in.t_embedder"),
+    *embedder("context_embedder.time_text_embed.text_embedder", "txt_in.c_embedder"),
     Rule((f"{_REFINER}.attn.to_q", f"{_REFINER}.attn.to_k", f"{_REFINER}.attn.to_v"), f"{_COMFY_REFINER}.self_attn.qkv"),
     Rule(f"{_REFINER}.attn.to_out.0", f"{_COMFY_REFINER}.self_attn.proj"),
     Rule(f"{_REFINER}.ff.net.0.proj", f"{_COMFY_REFINER}.mlp.0"),
@@ -50,15 +52,20 @@ RULES = (
     Rule(f"{_REFINER}.norm_out.linear", f"{_COMFY_REFINER}.adaLN_modulation.1"),
     Rule(f"{_REFINER}.norm1", f"{_COMFY_REFINER}.norm1"),
     Rule(f"{_REFINER}.norm2", f"{_COMFY_REFINER}.norm2"),
-    *_stream("img", _IMAGE, "norm1", "ff"),
-    *_stream("txt", _TEXT, "norm1_context", "ff_context"),
+)
+DOUBLE_BLOCKS = (*_stream("img", _IMAGE, "norm1", "ff"), *_stream("txt", _TEXT, "norm1_context", "ff_context"))
+RULES = (
+    *ENDS,
+    *embedder("time_text_embed.timestep_embedder", "time_in"),
+    *embedder("time_text_embed.text_embedder", "vector_in"),
+    *embedder("time_text_embed.guidance_embedder", "guidance_in"),
+    *CONTEXT,
+    *DOUBLE_BLOCKS,
     Rule((f"{_SINGLE}.attn.to_q", f"{_SINGLE}.attn.to_k", f"{_SINGLE}.attn.to_v", f"{_SINGLE}.proj_mlp"), "single_blocks.*.linear1"),
     Rule(f"{_SINGLE}.proj_out", "single_blocks.*.linear2"),
     Rule(f"{_SINGLE}.attn.norm_q", "single_blocks.*.norm.query_norm"),
     Rule(f"{_SINGLE}.attn.norm_k", "single_blocks.*.norm.key_norm"),
     Rule(f"{_SINGLE}.norm.linear", "single_blocks.*.modulation.lin"),
-    Rule("norm_out.linear", "final_layer.adaLN_modulation.1", swapped=True),  # scale before shift in diffusers
-    Rule("proj_out", "final_layer.linear"),
 )
 _ORIGINAL = {  # what ComfyUI changed of the original release's names
     r"_attn\.(qkv|proj)$": r"_attn_\1",

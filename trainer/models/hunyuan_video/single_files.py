@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 from pathlib import Path
 
-from ..layout import Config, FileLayout, PartKind, Told
+from ..key_map import KeyMap, Rule
+from ..layout import Config, FileLayout, PartKind, Told, latent_channels
 from ..shapes import Shapes
+from ..vae_keys import vae_rules
 from . import keys
-from .vae_keys import vae_keys
 
 HEAD_SIZE = 128  # of all releases
 NEWER = ("cond_type_embedding.weight", "vision_in.proj.0.weight")  # HunyuanVideo-1.5, a family of its own, has these
@@ -69,11 +70,15 @@ def _vae(shapes: Shapes) -> Told | None:
     })  # fmt: skip
 
 
-def _latents(config: Config) -> Hashable:
-    return f"{config['latent_channels']} latent channels"
+def _vae_keys(config: Config) -> KeyMap:
+    """Names of diffusers, which the original release has too, and of ComfyUI's class."""
+    rules = [Rule("quant_conv", "quant_conv"), Rule("post_quant_conv", "post_quant_conv")]
+    rules += vae_rules(len(config["block_out_channels"]), ".conv")
+    own = [Rule(module, module) for rule in rules for module in rule.modules]
+    return KeyMap([*own, *rules], prefix="")
 
 
-VAE = PartKind("a HunyuanVideo VAE", _vae, vae_keys, _latents)
+VAE = PartKind("a HunyuanVideo VAE", _vae, _vae_keys, latent_channels)
 LAYOUT = FileLayout(
     configs=Path(__file__).parent / "configs",
     transformer=PartKind("a HunyuanVideo diffusion model", _transformer, lambda _: keys.FILE, _form),

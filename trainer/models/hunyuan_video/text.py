@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..base import TextEncoder
 from ..files import ModelFiles
+from ..text_encoders import load_encoders
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+PARTS = {"llama": "", "clip": "_2"}  # what diffusers numbers the encoders and their tokenizers
 TEXT_LENGTH = 256  # tokens after the template's start, the pipeline's max_sequence_length
 CLIP_LENGTH = 77
 LAYER = -3  # the hidden states that the transformer reads: those two layers below the last
@@ -32,19 +34,9 @@ TEMPLATE = (
 
 def load_text_encoder(files: ModelFiles, dtype: torch.dtype) -> TextEncoder:
     """Tokenizers and encoders "llama" and "clip" on the CPU."""
-    from torch.nn import ModuleDict
     from transformers import CLIPTextModel, LlamaModel
 
-    modules = {"llama": files.load("text_encoder", LlamaModel, dtype), "clip": files.load("text_encoder_2", CLIPTextModel, dtype)}
-    return TextEncoder(tokenizers(files), ModuleDict(modules).requires_grad_(False).eval())
-
-
-def tokenizers(files: ModelFiles) -> dict[str, Any]:
-    """The tokenizers "llama" and "clip"."""
-    from transformers import AutoTokenizer
-
-    parts = {"llama": "tokenizer", "clip": "tokenizer_2"}
-    return {name: AutoTokenizer.from_pretrained(files.folder(part), trust_remote_code=False) for name, part in parts.items()}
+    return load_encoders(files, PARTS, {"llama": LlamaModel, "clip": CLIPTextModel}, dtype)
 
 
 def encode_text(encoder: TextEncoder, text: str, length: int = TEXT_LENGTH) -> dict[str, Tensor]:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import Problem, UserError
-from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, ModelInputs, TextEncoder
+from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, ModelInputs, TextEncoder, adapter_presets
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
+from ..pixels import decode_latents, encode_frames
 from . import keys
 from . import text as texts_of
 from .comfy_files import write_comfy_files
@@ -34,7 +35,7 @@ def adapter_targets(layers: int) -> dict[str, str]:
     block, earlier = r"transformer_blocks\.\d+", rf"transformer_blocks\.(?!{layers - 1}\.)\d+"
     attention = rf"{block}\.attn\.(to_q|to_k|to_v|to_out\.0|add_k_proj|add_v_proj)|{earlier}\.attn\.(add_q_proj|to_add_out)"
     feed_forward = rf"{block}\.ff\.net\.(0\.proj|2)|{earlier}\.ff_context\.net\.(0\.proj|2)"
-    return {"all": f"{attention}|{feed_forward}", "attention": attention, "feed-forward": feed_forward}
+    return adapter_presets(attention, feed_forward)
 
 
 class HunyuanVideo15(ModelFamily):
@@ -130,14 +131,7 @@ class HunyuanVideo15(ModelFamily):
 
     def encode_video(self, vae: Any, frames: Tensor) -> dict[str, Tensor]:
         """[F, H, W, 3] uint8 -> {"latents": [32, T, h, w] float32}, posterior mode, un-normalised."""
-        import torch
-        from einops import rearrange
-
-        parameter = next(vae.parameters())
-        video = rearrange(frames, "f h w c -> 1 c f h w").to(parameter.device, parameter.dtype) / 127.5 - 1
-        with torch.no_grad():
-            latents = vae.encode(video).latent_dist.mode()
-        return {"latents": latents[0].float().cpu()}
+        return {"latents": encode_frames(vae, frames)}
 
     def encode_conditions(
         self, vae: Any, encoder: ImageEncoder | None, pictures: Mapping[str, Tensor], size: tuple[int, int, int]
@@ -152,18 +146,11 @@ class HunyuanVideo15(ModelFamily):
         pixels = encoder.processor(Image.fromarray(picture.cpu().numpy()), return_tensors="pt").pixel_values
         with torch.no_grad():
             seen = encoder.module(pixels.to(parameter.device, parameter.dtype)).last_hidden_state[0]
-        return {"first_frame": self.encode_video(vae, picture[None])["latents"], "seen": seen.float().cpu()}
+        return {"first_frame": encode_frames(vae, picture[None]), "seen": seen.float().cpu()}
 
     def decode_video(self, vae: Any, latents: Tensor) -> Tensor:
         """Model-space latents [1, 32, T, h, w] -> [F, H, W, 3] uint8 on the CPU."""
-        import torch
-        from einops import rearrange
-
-        parameter = next(vae.parameters())
-        with torch.no_grad():
-            video = vae.decode((latents / self.scale).to(parameter.device, parameter.dtype), return_dict=False)[0]
-        video = ((video.float() + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
-        return rearrange(video, "1 c f h w -> f h w c").cpu()
+        return decode_latents(vae, latents / self.scale)
 
     def encode_text(self, encoder: TextEncoder, text: str, image: Tensor | None = None) -> dict[str, Tensor]:
         """{"text": [L, 3584], "glyphs": [G, 1472]} float32, see `text.encode_text`."""

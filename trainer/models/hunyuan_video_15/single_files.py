@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from pathlib import Path
 
-from ..layout import Config, FileLayout, PartKind, Told
+from ..layout import Config, FileLayout, PartKind, Told, latent_channels
 from ..shapes import Shapes
 from . import keys
 
@@ -57,10 +57,6 @@ def _vae(shapes: Shapes) -> Told | None:
     })  # fmt: skip
 
 
-def _latents(config: Config) -> Hashable:
-    return f"{config['latent_channels']} latent channels"
-
-
 def _file_name(release: str) -> str:
     """What the files of a release are called: 480p_t2v, or 480p_t2v_cfg_distilled."""
     task, size, *distilled = release.split("-")
@@ -70,7 +66,7 @@ def _file_name(release: str) -> str:
 LAYOUT = FileLayout(
     configs=Path(__file__).parent / "configs",
     transformer=PartKind("a HunyuanVideo-1.5 diffusion model", _transformer, lambda _: keys.TRANSFORMER.original, _task),
-    vaes=(PartKind("a HunyuanVideo-1.5 VAE", _vae, lambda _: keys.VAE, _latents),),
+    vaes=(PartKind("a HunyuanVideo-1.5 VAE", _vae, lambda _: keys.VAE, latent_channels),),
     encoders={"text_encoder": "qwen2.5-vl", "text_encoder_2": "byt5", "image_encoder": "siglip-vision"},
     tokenizers={"tokenizer": "text_encoders/qwen25_tokenizer"},  # the second one's tokens are bytes
     agreements=(

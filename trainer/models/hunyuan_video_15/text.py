@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..base import TextEncoder
 from ..files import ModelFiles
+from ..text_encoders import load_encoders
 
 if TYPE_CHECKING:
     import torch
@@ -32,13 +33,9 @@ QUOTED = re.compile(r'"(.*?)"|“(.*?)”')
 
 def load_text_encoder(files: ModelFiles, dtype: torch.dtype) -> TextEncoder:
     """Tokenizers and encoders "qwen" and "byt5" on the CPU."""
-    from torch.nn import ModuleDict
-    from transformers import AutoTokenizer, Qwen2_5_VLTextModel, T5EncoderModel
+    from transformers import Qwen2_5_VLTextModel, T5EncoderModel
 
-    modules = {"qwen": files.load("text_encoder", Qwen2_5_VLTextModel, dtype), "byt5": files.load("text_encoder_2", T5EncoderModel, dtype)}
-    parts = {"qwen": "tokenizer", "byt5": "tokenizer_2"}
-    tokenizers = {name: AutoTokenizer.from_pretrained(files.folder(part), trust_remote_code=False) for name, part in parts.items()}
-    return TextEncoder(tokenizers, ModuleDict(modules).requires_grad_(False).eval())
+    return load_encoders(files, {"qwen": "", "byt5": "_2"}, {"qwen": Qwen2_5_VLTextModel, "byt5": T5EncoderModel}, dtype)
 
 
 def encode_text(encoder: TextEncoder, text: str) -> dict[str, Tensor]:

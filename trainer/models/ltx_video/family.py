@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from ... import draws
 from ...errors import UserError, fail
-from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
+from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder, adapter_presets
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
+from ..pixels import decode_latents, encode_frames
+from ..text_encoders import load_encoder
 from . import keys
 from .comfy_files import write_comfy_files
 from .release import Release
@@ -53,7 +55,7 @@ class LTXVideo(ModelFamily):
             guidance=1.0 if self.release.distilled else 3.0,
             default_bucket=bucket,
             conditions=("first_frame",),
-            adapter_targets={"all": f"{ATTENTION}|{FEED_FORWARD}", "attention": ATTENTION, "feed-forward": FEED_FORWARD},
+            adapter_targets=adapter_presets(ATTENTION, FEED_FORWARD),
             text_width=self.config.get("caption_channels", 4096),
             step_distilled=self.release.distilled,
             folds_alpha=True,  # diffusers' LTXVideoLoraLoaderMixin reads ComfyUI's names, and refuses a file with alpha tensors
@@ -90,49 +92,35 @@ class LTXVideo(ModelFamily):
 
     def load_text_encoder(self, dtype: torch.dtype) -> TextEncoder:
         """Tokenizer and T5EncoderModel on the CPU."""
-        from transformers import AutoTokenizer, T5EncoderModel
+        from transformers import T5EncoderModel
 
-        module = self.files.load("text_encoder", T5EncoderModel, dtype)
-        tokenizer = AutoTokenizer.from_pretrained(self.files.folder("tokenizer"), trust_remote_code=False)
-        return TextEncoder(tokenizer, module.requires_grad_(False).eval())
+        return load_encoder(self.files, T5EncoderModel, dtype)
 
     # encoders
 
     def encode_video(self, vae: Any, frames: Tensor) -> dict[str, Tensor]:
         """[F, H, W, 3] uint8 -> {"latents": [128, T, h, w] float32}, posterior mode, un-normalised."""
-        import torch
-        from einops import rearrange
-
-        parameter = next(vae.parameters())
-        video = rearrange(frames, "f h w c -> 1 c f h w").to(parameter.device, parameter.dtype) / 127.5 - 1
-        with torch.no_grad():
-            latents = vae.encode(video).latent_dist.mode()
-        return {"latents": latents[0].float().cpu()}
+        return {"latents": encode_frames(vae, frames)}
 
     def encode_conditions(
         self, vae: Any, encoder: ImageEncoder | None, pictures: Mapping[str, Tensor], size: tuple[int, int, int]
     ) -> dict[str, Tensor]:
         """{"first_frame": [128, 1, h, w]}, the picture encoded as a video of one frame, as LTXImageToVideoPipeline does."""
-        return {name: self.encode_video(vae, picture[None])["latents"] for name, picture in pictures.items()}
+        return {name: encode_frames(vae, picture[None]) for name, picture in pictures.items()}
 
     def decode_video(self, vae: Any, latents: Tensor) -> Tensor:
         """Model-space latents [1, 128, T, h, w] -> [F, H, W, 3] uint8 on the CPU.
 
         Decoders from 0.9.1 on take away a little noise, which the pipelines add to the latents before.
         """
-        import torch
-        from einops import rearrange
-
         parameter = next(vae.parameters())
         mean, std = self._latent_statistics(latents)
         latents, timestep = latents * std + mean, None
         if self.vae_config.get("timestep_conditioning"):
             noise = draws.normal(tuple(latents.shape), "decode").to(latents)
             latents, timestep = (1 - DECODE_NOISE) * latents + DECODE_NOISE * noise, parameter.new_tensor([DECODE_TIMESTEP])
-        with torch.no_grad(), draws.module_randomness(parameter.device, "decode"):
-            video = vae.decode(latents.to(parameter.device, parameter.dtype), timestep, return_dict=False)[0]
-        video = ((video.float() + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
-        return rearrange(video, "1 c f h w -> f h w c").cpu()
+        with draws.module_randomness(parameter.device, "decode"):
+            return decode_latents(vae, latents, timestep)
 
     def encode_text(self, encoder: TextEncoder, text: str, image: Tensor | None = None) -> dict[str, Tensor]:
         """{"text": [L, D] float32} of the caption's L tokens; LTXPipeline, not LTXConditionPipeline, lets the encoder see the padding."""

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
-from ..base import FamilySpec, FrameRule, ModelFamily, TextEncoder
+from ..base import FamilySpec, FrameRule, ModelFamily, TextEncoder, adapter_presets
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
+from ..pixels import decode_latents, encode_frames
+from ..text_encoders import load_encoder
 from . import keys
 from .comfy_files import write_comfy_files
 from .single_files import LAYOUT
@@ -41,7 +43,7 @@ class Mochi(ModelFamily):
         super().__init__(files)
         self.config, self.vae_config = files.config("transformer"), files.config("vae")
         layers = self.config.get("num_layers", RELEASED_LAYERS)
-        released, attended = layers == RELEASED_LAYERS, attention(layers)
+        released = layers == RELEASED_LAYERS
         self.spec = FamilySpec(
             family="mochi",
             variant="1-preview" if released else "small",
@@ -55,7 +57,7 @@ class Mochi(ModelFamily):
             sample_shift=1.0,  # on top of `sampling_level`
             guidance=4.5,  # MochiPipeline's
             default_bucket=(37, 480, 848) if released else (7, 32, 32),
-            adapter_targets={"all": f"{attended}|{FEED_FORWARD}", "attention": attended, "feed-forward": FEED_FORWARD},
+            adapter_targets=adapter_presets(attention(layers), FEED_FORWARD),
             text_width=self.config.get("text_embed_dim", 4096),
             diffusers_copy=True,
         )
@@ -88,37 +90,20 @@ class Mochi(ModelFamily):
 
     def load_text_encoder(self, dtype: torch.dtype) -> TextEncoder:
         """Tokenizer and T5EncoderModel on the CPU."""
-        from transformers import AutoTokenizer, T5EncoderModel
+        from transformers import T5EncoderModel
 
-        module = self.files.load("text_encoder", T5EncoderModel, dtype)
-        tokenizer = AutoTokenizer.from_pretrained(self.files.folder("tokenizer"), trust_remote_code=False)
-        return TextEncoder(tokenizer, module.requires_grad_(False).eval())
+        return load_encoder(self.files, T5EncoderModel, dtype)
 
     # encoders
 
     def encode_video(self, vae: Any, frames: Tensor) -> dict[str, Tensor]:
         """[F, H, W, 3] uint8 -> {"latents": [12, T, h, w] float32}, posterior mode, un-normalised."""
-        import torch
-        from einops import rearrange
-
-        parameter = next(vae.parameters())
-        video = rearrange(frames, "f h w c -> 1 c f h w").to(parameter.device, parameter.dtype) / 127.5 - 1
-        with torch.no_grad():
-            latents = vae.encode(video).latent_dist.mode()
-        return {"latents": latents[0].float().cpu()}
+        return {"latents": encode_frames(vae, frames)}
 
     def decode_video(self, vae: Any, latents: Tensor) -> Tensor:
         """Model-space latents [1, 12, T, h, w] -> [F, H, W, 3] uint8 on the CPU."""
-        import torch
-        from einops import rearrange
-
-        parameter = next(vae.parameters())
         mean, std = self._latent_statistics(latents)
-        latents = latents * std + mean
-        with torch.no_grad():
-            video = vae.decode(latents.to(parameter.device, parameter.dtype), return_dict=False)[0]
-        video = ((video.float() + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
-        return rearrange(video, "1 c f h w -> f h w c").cpu()
+        return decode_latents(vae, latents * std + mean)
 
     def encode_text(self, encoder: TextEncoder, text: str, image: Tensor | None = None) -> dict[str, Tensor]:
         """{"text": [L, D] float32} of the caption's L tokens: padding is masked in T5 and in the transformer.

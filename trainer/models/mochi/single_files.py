@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
-from ..layout import Config, FileLayout, PartKind, Told
+from ..layout import FileLayout, PartKind, Told, latent_channels
 from ..shapes import Shapes
 from . import keys
 
@@ -55,14 +54,10 @@ def _vae_sizes(shapes: Shapes) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _latents(config: Config) -> Hashable:
-    return f"{config['latent_channels']} latent channels"
-
-
 LAYOUT = FileLayout(
     configs=Path(__file__).parent / "configs",
     transformer=PartKind("a Mochi diffusion model", _transformer, lambda config: keys.transformer(config["num_layers"])),
-    vaes=(PartKind("a Mochi VAE", _vae, keys.vae, _latents),),
+    vaes=(PartKind("a Mochi VAE", _vae, keys.vae, latent_channels),),
     encoders={"text_encoder": "t5"},
     tokenizers={"tokenizer": "text_encoders/t5_tokenizer"},
     agreements=(("transformer", "text_embed_dim", "text_encoder", "d_model"),),

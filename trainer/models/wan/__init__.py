@@ -1,4 +1,4 @@
-"""Wan 2.1 text-to-video."""
+"""Wan 2.1 and 2.2: text-to-video, image-to-video, first and last frame."""
 
 from .family import Wan as Family
 

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Problem, UserError
-from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
+from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder, adapter_presets
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
+from ..pixels import decode_latents, encode_clip
+from ..text_encoders import load_encoder
 from . import conditions, keys
-from .comfy_files import write_transformer, write_vae
+from .comfy_files import write_comfy_files
 from .single_files import LAYOUT
 from .variants import find_variant
 
@@ -64,7 +66,7 @@ class Wan(ModelFamily):
             image_encoder=variant.sees_pictures,
             experts=variant.experts,
             step_distilled=variant.step_distilled,
-            adapter_targets={"all": f"{ATTENTION}|{FEED_FORWARD}", "attention": ATTENTION, "feed-forward": FEED_FORWARD},
+            adapter_targets=adapter_presets(ATTENTION, FEED_FORWARD),
             text_width=transformer.get("text_dim", 4096),
         )
 
@@ -104,11 +106,9 @@ class Wan(ModelFamily):
 
     def load_text_encoder(self, dtype: torch.dtype) -> TextEncoder:
         """Tokenizer and UMT5EncoderModel on the CPU."""
-        from transformers import AutoTokenizer, UMT5EncoderModel
+        from transformers import UMT5EncoderModel
 
-        module = self.files.load("text_encoder", UMT5EncoderModel, dtype)
-        tokenizer = AutoTokenizer.from_pretrained(self.files.folder("tokenizer"), trust_remote_code=False)
-        return TextEncoder(tokenizer, module.requires_grad_(False).eval())
+        return load_encoder(self.files, UMT5EncoderModel, dtype)
 
     def load_image_encoder(self, dtype: torch.dtype) -> ImageEncoder:
         """CLIPImageProcessor and CLIPVisionModel on the CPU."""
@@ -122,17 +122,7 @@ class Wan(ModelFamily):
 
     def encode_video(self, vae: Any, frames: Tensor) -> dict[str, Tensor]:
         """[F, H, W, 3] uint8 -> {"latents": [C, T, h, w] float32}, posterior mode, un-normalised."""
-        return {"latents": self._encoded(vae, frames / 127.5 - 1)}
-
-    def _encoded(self, vae: Any, clip: Tensor) -> Tensor:
-        """[F, H, W, 3] in -1..1 -> [C, T, h, w] float32 on the CPU."""
-        import torch
-        from einops import rearrange
-
-        parameter = next(vae.parameters())
-        video = rearrange(clip, "f h w c -> 1 c f h w").to(parameter.device, parameter.dtype)
-        with torch.no_grad():
-            return vae.encode(video).latent_dist.mode()[0].float().cpu()
+        return {"latents": encode_clip(vae, frames / 127.5 - 1)}
 
     def encode_conditions(
         self, vae: Any, encoder: ImageEncoder | None, pictures: Mapping[str, Tensor], size: tuple[int, int, int]
@@ -144,8 +134,8 @@ class Wan(ModelFamily):
             return {}
         first, last = pictures["first_frame"], pictures.get("last_frame")
         if self.variant.kind == "ti2v":
-            return {"first_frame": self._encoded(vae, conditions.clip_of(1, first, None))}
-        given = {"frames": self._encoded(vae, conditions.clip_of(size[0], first, last))}
+            return {"first_frame": encode_clip(vae, conditions.clip_of(1, first, None))}
+        given = {"frames": encode_clip(vae, conditions.clip_of(size[0], first, last))}
         if encoder:
             with torch.no_grad():
                 given["seen"] = conditions.seen(encoder, [first] if last is None else [first, last]).cpu()
@@ -153,15 +143,8 @@ class Wan(ModelFamily):
 
     def decode_video(self, vae: Any, latents: Tensor) -> Tensor:
         """Model-space latents [1, C, T, h, w] -> [F, H, W, 3] uint8 on the CPU."""
-        import torch
-        from einops import rearrange
-
-        parameter = next(vae.parameters())
         mean, std = self._latent_statistics(latents)
-        with torch.no_grad():
-            video = vae.decode((latents * std + mean).to(parameter.device, parameter.dtype), return_dict=False)[0]
-        video = ((video.float() + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
-        return rearrange(video, "1 c f h w -> f h w c").cpu()
+        return decode_latents(vae, latents * std + mean)
 
     def encode_text(self, encoder: TextEncoder, text: str, image: Tensor | None = None) -> dict[str, Tensor]:
         """{"text": [L, D] float32}, L tokens of the cleaned caption."""
@@ -245,5 +228,4 @@ class Wan(ModelFamily):
 
     def write_comfy_files(self, transformer: Path, vae: Path) -> None:
         """Two .safetensors files in the names of the original release; of two experts the first."""
-        write_transformer(self.files.folder("transformer"), transformer)
-        write_vae(self.files.folder("vae"), vae)
+        write_comfy_files(self.files, transformer, vae)

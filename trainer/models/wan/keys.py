@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..key_map import KeyMap, Rule
+from ..key_map import KeyMap, Rule, below
 
 _ATTENTION = {
     "to_q": "q",
@@ -59,24 +59,20 @@ def vae_keys(config: Mapping[str, Any]) -> KeyMap:
     rules = [Rule("quant_conv", "conv1"), Rule("post_quant_conv", "conv2")]
     for coder in ("encoder", "decoder"):
         ends = {"conv_in": "conv1", "norm_out": "head.0", "conv_out": "head.2"}
-        rules += _below(f"{coder}.", f"{coder}.", ends)
-        rules += _below(f"{coder}.mid_block.resnets.0.", f"{coder}.middle.0.", _RESIDUAL)
-        rules += _below(f"{coder}.mid_block.attentions.0.", f"{coder}.middle.1.", _ATTENTION_BLOCK)
-        rules += _below(f"{coder}.mid_block.resnets.1.", f"{coder}.middle.2.", _RESIDUAL)
+        rules += below(f"{coder}.", f"{coder}.", ends)
+        rules += below(f"{coder}.mid_block.resnets.0.", f"{coder}.middle.0.", _RESIDUAL)
+        rules += below(f"{coder}.mid_block.attentions.0.", f"{coder}.middle.1.", _ATTENTION_BLOCK)
+        rules += below(f"{coder}.mid_block.resnets.1.", f"{coder}.middle.2.", _RESIDUAL)
     if config.get("is_residual"):
-        rules += _below("encoder.down_blocks.*.resnets.*.", "encoder.downsamples.*.downsamples.*.", _RESIDUAL)
-        rules += _below("encoder.down_blocks.*.downsampler.", f"encoder.downsamples.*.downsamples.{blocks}.", _SAMPLING)
-        rules += _below("decoder.up_blocks.*.resnets.*.", "decoder.upsamples.*.upsamples.*.", _RESIDUAL)
-        rules += _below("decoder.up_blocks.*.upsampler.", f"decoder.upsamples.*.upsamples.{blocks + 1}.", _SAMPLING)
+        rules += below("encoder.down_blocks.*.resnets.*.", "encoder.downsamples.*.downsamples.*.", _RESIDUAL)
+        rules += below("encoder.down_blocks.*.downsampler.", f"encoder.downsamples.*.downsamples.{blocks}.", _SAMPLING)
+        rules += below("decoder.up_blocks.*.resnets.*.", "decoder.upsamples.*.upsamples.*.", _RESIDUAL)
+        rules += below("decoder.up_blocks.*.upsampler.", f"decoder.upsamples.*.upsamples.{blocks + 1}.", _SAMPLING)
         return KeyMap(rules, prefix="")
-    rules += _below("encoder.down_blocks.*.", "encoder.downsamples.*.", {**_RESIDUAL, **_SAMPLING})
+    rules += below("encoder.down_blocks.*.", "encoder.downsamples.*.", {**_RESIDUAL, **_SAMPLING})
     for stage in stages:
         first = stage * (blocks + 2)
         for block in range(blocks + 1):
-            rules += _below(f"decoder.up_blocks.{stage}.resnets.{block}.", f"decoder.upsamples.{first + block}.", _RESIDUAL)
-        rules += _below(f"decoder.up_blocks.{stage}.upsamplers.0.", f"decoder.upsamples.{first + blocks + 1}.", _SAMPLING)
+            rules += below(f"decoder.up_blocks.{stage}.resnets.{block}.", f"decoder.upsamples.{first + block}.", _RESIDUAL)
+        rules += below(f"decoder.up_blocks.{stage}.upsamplers.0.", f"decoder.upsamples.{first + blocks + 1}.", _SAMPLING)
     return KeyMap(rules, prefix="")
-
-
-def _below(ours: str, theirs: str, names: Mapping[str, str]) -> list[Rule]:
-    return [Rule(ours + own, theirs + other) for own, other in names.items()]
