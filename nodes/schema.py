@@ -50,7 +50,7 @@ def build(part: type[Settings], given: Mapping[str, Any], prefix: str = "") -> A
     try:
         return part.model_validate(values(part, given, prefix))
     except ValidationError as error:
-        raise from_validation(error, list(part.model_fields)) from None
+        raise from_validation(error, lambda _: list(part.model_fields)) from None
 
 
 def _input(id: str, name: str, field: FieldInfo, multiline: bool) -> io.Input:

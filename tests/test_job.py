@@ -7,7 +7,7 @@ import pytest
 
 from trainer.adapters.export import _triggers, _without_paths
 from trainer.dataset_settings import combined
-from trainer.errors import UserError
+from trainer.errors import Problem, UserError
 from trainer.job import (
     Bucket,
     CaptionEdit,
@@ -58,6 +58,32 @@ def test_mistakes_in_a_source_name_its_place_and_setting() -> None:
         TrainingJob.parse({"dataset": {"sources": sources}})
     assert [problem.where.removeprefix("dataset.sources.") for problem in caught.value.problems] == ["0.weight", "1", "2", "3.splitt"]
     assert "'split'" in str(caught.value) and "'caption_json'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("job", "told"),
+    [
+        ({"samples": {"prompts": [{"frames": 3}]}}, "samples.prompts.0.frames: is not a setting. Known names: image, "),
+        ({"schedule": {"expert": "low"}}, "schedule.expert: is not a setting. Known names: accumulation, "),
+        ({"schedule": {"stepz": 3}}, "schedule.stepz: is not a setting. Did you mean 'steps'?"),
+        ({"dataset": {"sources": [{"kind": "folder", "foldr": "x"}]}}, "dataset.sources.0.foldr: is not a setting. Did you mean 'folder'?"),
+        ({"model": "a.safetensors"}, "model: 'a.safetensors' is not accepted. Give its settings by name: expert, "),
+        ({"samples": {"prompts": [{"size": "9x32"}]}}, "samples.prompts.0.size: '9x32' is not accepted: '9x32' is not a size. Write"),
+    ],
+)
+def test_mistakes_are_told_by_what_the_part_has(job: dict, told: str) -> None:
+    with pytest.raises(UserError) as error:
+        TrainingJob.parse(job)
+    assert str(error.value).startswith(told) and ".." not in str(error.value)
+
+
+def test_the_size_of_a_sample_may_be_written_as_text() -> None:
+    job = TrainingJob.parse({"samples": {"prompts": [{"size": "9x32x48"}]}})
+    assert job.samples.prompts[0].size == Bucket(frames=9, height=32, width=48)
+
+
+def test_the_same_problem_is_told_once() -> None:
+    assert str(UserError([Problem("a", "is b."), Problem("a", "is b."), Problem("c", "is d.")])) == "a: is b.\nc: is d."
 
 
 def test_paths_of_every_source_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

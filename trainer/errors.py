@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pydantic import ValidationError
+
+Place = tuple[int | str, ...]  # keys and numbers that lead to a setting
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class UserError(ValueError):
     """Bad input from the user; carries every problem found, not only the first."""
 
     def __init__(self, problems: Problem | Iterable[Problem]) -> None:
-        self.problems: list[Problem] = [problems] if isinstance(problems, Problem) else list(problems)
+        self.problems: list[Problem] = [problems] if isinstance(problems, Problem) else list(dict.fromkeys(problems))
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
@@ -44,9 +46,12 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f"Did you mean '{close[0]}'?" if close else f"Known names: {', '.join(sorted(known))}."
 
 
-def from_validation(error: ValidationError, known_keys: Sequence[str], root: str = "", kinds: Sequence[str] = ()) -> UserError:
+def from_validation(
+    error: ValidationError, known: Callable[[Place], Sequence[str]], root: str = "", kinds: Sequence[str] = ()
+) -> UserError:
     """Turns pydantic's report into ours: every problem, each with setting, value and cure.
 
+    `known` gives the settings that there are where a wrong one stands;
     `kinds` are tags of unions in lists, which pydantic puts between the place in the list and the setting.
     """
     problems = []
@@ -54,7 +59,11 @@ def from_validation(error: ValidationError, known_keys: Sequence[str], root: str
         places = zip(("", *item["loc"]), item["loc"], strict=False)
         where = ".".join([root, *(str(part) for before, part in places if not (isinstance(before, int) and part in kinds))]).strip(".")
         if item["type"] == "extra_forbidden":
-            problems.append(Problem(where, "is not a setting.", nearest(str(item["loc"][-1]), known_keys)))
+            problems.append(Problem(where, "is not a setting.", nearest(str(item["loc"][-1]), known(item["loc"]))))
+        elif item["type"] == "model_type":
+            names = ", ".join(known((*item["loc"], "")))
+            problems.append(Problem(where, f"{item['input']!r} is not accepted.", f"Give its settings by name: {names}."))
         else:
-            problems.append(Problem(where, f"{item['input']!r} is not accepted: {item['msg']}."))
+            why = item["msg"].removeprefix("Value error, ").rstrip(".")
+            problems.append(Problem(where, f"{item['input']!r} is not accepted: {why}."))
     return UserError(problems)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationError, field_validator
 
 from .caption_settings import CaptionEdit, CaptionSettings
 from .dataset_settings import DatasetSettings, WindowSettings
-from .errors import UserError, fail, from_validation
+from .errors import Place, UserError, fail, from_validation
 from .job_versions import JOB_VERSION, upgraded
 from .settings import Settings, Text, setting
-from .size_settings import Bucket
+from .size_settings import Bucket, from_text
 from .source_settings import SOURCES, ParquetFolder, Source, VideoFolder
 
 LONGEST_NAME = 100  # bytes; step numbers and endings are added to it
@@ -190,6 +190,12 @@ class SamplePrompt(Settings):
     image: str = setting("", "First frame", "Image file to start from, for families that take one.")
     last_image: str = setting("", "Last frame", "Image file to end at, for families that take one.")
 
+    @field_validator("size", mode="before")
+    @classmethod
+    def _from_text(cls, size: Any) -> Any:
+        """Sizes may be written as text, as those of clips."""
+        return from_text(Bucket, size) if isinstance(size, str) else size
+
 
 class SampleSettings(Settings):
     """Sample videos drawn before the first step and while training."""
@@ -251,7 +257,7 @@ class TrainingJob(Settings):
         try:
             return cls.model_validate(upgraded(data))
         except ValidationError as error:
-            raise from_validation(error, _known_keys(), kinds=list(SOURCES)) from None
+            raise from_validation(error, _known_at, kinds=list(SOURCES)) from None
 
     @classmethod
     def load(cls, path: Path) -> TrainingJob:
@@ -316,8 +322,15 @@ def _absolute(path: str) -> str:
         return path
 
 
-def _known_keys() -> list[str]:
-    return sorted({name for part in all_settings() for name in part.model_fields})
+def _known_at(place: Place) -> list[str]:
+    """The settings of the part that a wrong one stands in; of all parts where there are several kinds of it."""
+    part: Any = TrainingJob
+    for key in filter(lambda key: isinstance(key, str), place[:-1]):
+        part = getattr(part, "model_fields", {}).get(key)
+        kinds = [kind for kind in (part and part.annotation, *get_args(part and part.annotation)) if hasattr(kind, "model_fields")]
+        part = kinds[0] if kinds else part
+    known = [part] if hasattr(part, "model_fields") else all_settings()
+    return sorted({name for kind in known for name in kind.model_fields} - {str(place[-1])})
 
 
 def all_settings(base: type[Settings] = Settings) -> list[type[Settings]]:

@@ -53,4 +53,4 @@ def checked(part: type[S], arguments: argparse.Namespace) -> S:
     try:
         return part(**{name: getattr(arguments, name) for name in part.model_fields})
     except ValidationError as error:
-        raise from_validation(error, list(part.model_fields)) from None
+        raise from_validation(error, lambda _: list(part.model_fields)) from None

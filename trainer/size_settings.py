@@ -52,6 +52,14 @@ class Bucket(Settings):
         return _checked(cls, where, frames=parts[0], height=parts[1], width=parts[2])
 
 
+def from_text(part: type[Bucket | Resolution], text: str) -> Bucket | Resolution:
+    """A size written as text, for validators: raises the ValueError that pydantic tells with the setting."""
+    try:
+        return part.parse(text)
+    except UserError as error:
+        raise ValueError("; ".join(f"{problem.found} {problem.cure}" for problem in error.problems)) from None
+
+
 class ClipSizes(Settings):
     """The sizes that clips are trained at."""
 
@@ -86,10 +94,7 @@ class ClipSizes(Settings):
         part = Bucket if info.field_name == "buckets" else Resolution
         if not isinstance(values, (list, tuple)):
             return values
-        try:
-            return [part.parse(str(value)) if isinstance(value, (str, int)) else value for value in values]
-        except UserError as error:
-            raise ValueError("; ".join(f"{problem.found} {problem.cure}" for problem in error.problems)) from None
+        return [from_text(part, str(value)) if isinstance(value, (str, int)) else value for value in values]
 
     @field_validator("frame_buckets")
     @classmethod
@@ -129,4 +134,4 @@ def _checked(part: Any, where: str, **values: int) -> Any:
     try:
         return part(**values)
     except ValidationError as error:
-        raise from_validation(error, list(part.model_fields), where) from None
+        raise from_validation(error, lambda _: list(part.model_fields), where) from None

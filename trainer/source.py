@@ -45,6 +45,9 @@ def find_folder(source: str, model_folders: Sequence[Path], downloads: Path | No
     for candidate in candidates:
         if kind_of(candidate) == "folder":
             return candidate  # open_model says what is wrong inside
+    if kind_of(Path(name)) == "file":
+        found = f"'{name}' is a single file, and a folder is meant here."
+        raise fail("model.source", found, "In a job name it as model.transformer; commands for LoRA files take the family's name instead.")
     if not HUB_ID.fullmatch(name.replace("\\", "/")):
         looked = ", ".join(str(folder) for folder in model_folders) or "no model folders are known"
         cure = "Give the full path of a diffusers folder, or on the command line name the folder that it lies in with --models."

@@ -37,7 +37,7 @@ FAMILY_PLACES = re.compile(r"trainer/(models/(\w+/.*|__init__\.py)|importers/.*|
 GROUND = r"trainer/(errors|events|draws|files|hub|hub_model|job|job_versions|source_files|\w*settings|packages)\.py|trainer/__init__\.py"
 DIRECTION = [
     (GROUND, GROUND),
-    (r"trainer/models/(framepack)/.*", rf"{GROUND}|trainer/models/((?!__)\w+\.py|{{0}}/.*|hunyuan_video/.*)"),  # made from that family
+    (r"trainer/models/(framepack|hunyuan_video_15)/.*", rf"{GROUND}|trainer/models/((?!__)\w+\.py|{{0}}/.*|hunyuan_video/.*)"),  # related
     (r"trainer/models/(\w+)/.*", rf"{GROUND}|trainer/models/((?!__)\w+\.py|{{0}}/.*)"),
     (r"trainer/models/.*", rf"{GROUND}|trainer/models/.*|trainer/memory/frozen\.py"),
     (r"trainer/memory/frozen\.py", GROUND),
