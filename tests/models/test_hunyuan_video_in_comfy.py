@@ -178,7 +178,7 @@ def test_fused_modules_hold_each_part_and_zeros_for_the_others(family, tmp_path,
         assert relative(merged, merge(pair)) < 1e-6
         own = [pairs[name] for name in modules if name in pairs]
         assert pair.rank == sum(part.rank for part in own)
-        assert pair.alpha == pytest.approx(sum(part.alpha for part in own)) or len({part.scale for part in own}) > 1
+        assert any(pair.scale == pytest.approx(part.scale) for part in own)  # other scales are folded into the halves
     save_lora(LoraWeights(pairs), family, tmp_path / "lora.safetensors", {})
     back = load_lora(tmp_path / "lora.safetensors", family).pairs
     assert back.keys() == pairs.keys()
