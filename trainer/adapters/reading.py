@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,7 +89,7 @@ def read_lora(raw: RawLora, family: ModelFamily) -> LoraFile:
             strangers.append(name)
             continue
         spoken.append(convention)
-        alpha = _alpha(name, halves, config if convention == "diffusers" else PeftConfig(), where)
+        alpha = _alpha((name, *place.modules), halves, config, where)
         try:
             made = parted(place, LoraPair(halves["down"].float(), halves["up"].float(), alpha).unfilled(), family)
         except KeyError:
@@ -128,9 +128,9 @@ def _whole(found: Mapping[str, Tensor]) -> bool:
     return found["down"].shape[0] == found["up"].shape[1] and ("alpha" not in found or found["alpha"].numel() == 1)
 
 
-def _alpha(name: str, halves: Halves, config: PeftConfig, where: str) -> float:
-    """A layer's alpha: its tensor, else the configuration's, else its rank; raises UserError unless it is above zero."""
-    alpha = float(halves["alpha"]) if "alpha" in halves else config.alpha_of(name, halves["down"].shape[0])
+def _alpha(names: Sequence[str], halves: Halves, config: PeftConfig, where: str) -> float:
+    """A layer's alpha: its tensor, else the configuration's by one of its names, else its rank; raises UserError unless above zero."""
+    alpha = float(halves["alpha"]) if "alpha" in halves else config.alpha_of(names, halves["down"].shape[0])
     if not 0 < alpha < float("inf"):
         raise fail(where, f"has alpha {alpha}: it must be a number above zero.", "Choose another LoRA, or export this one again.")
     return alpha
