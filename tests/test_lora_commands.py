@@ -12,7 +12,10 @@ from tests.tiny.wan import write_tiny_wan
 from trainer.__main__ import main
 from trainer.adapters.combining import merged
 from trainer.adapters.file import load_lora, save_lora
+from trainer.errors import UserError, fail
+from trainer.job import ComputeSettings
 from trainer.models import open_model
+from trainer.sampling import VideoSampler
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +92,48 @@ def test_extract(family: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_what_cannot_be_done_is_said(lora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], found: str) -> None:
     assert main([word.format(lora=lora, folder=tmp_path) for word in words]) == 1
     assert found in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("experts", "given", "expected"),
+    [
+        (1, ["a"], {"": "a"}),
+        (1, ["a-low"], {"": "a-low"}),
+        (1, ["a", "b"], "are 2, and this model takes 1"),
+        (2, [], {}),
+        (2, ["a", "b"], {"high": "a", "low": "b"}),
+        (2, ["a"], {"high": "a"}),
+        (2, ["a-low-step-000004"], {"low": "a-low-step-000004"}),
+        (2, ["a-LowNoise", "b"], {"low": "a-LowNoise", "high": "b"}),
+        (2, ["a_low_noise", "a_high_noise"], {"low": "a_low_noise", "high": "a_high_noise"}),
+        (2, ["yellow", "flow"], {"high": "yellow", "low": "flow"}),
+        (2, ["a-low", "b-low"], "'b-low.safetensors' are both of the expert for low noise"),
+        (2, ["a", "b", "a"], "are 3, and this model takes 2"),
+    ],
+)
+def test_the_samplers_lora_go_to_the_experts_that_they_are_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], experts: int, given: list[str], expected: Any
+) -> None:
+    model = write_tiny_wan(tmp_path / "model", experts=experts, index={"boundary_ratio": 0.875} if experts == 2 else None)
+    taken: list[Any] = []
+
+    def sampler(*words: Any) -> Any:
+        taken.append({name: file.stem for name, file in words[2].items()})
+        raise fail("drawing", "is not needed here.")
+
+    monkeypatch.setattr("trainer.sampling.VideoSampler", sampler)
+    files = [word for name in given for word in ("--lora", f"{name}.safetensors")]
+    assert main(["sample", "a clip", "--model", str(model), "--size", "5x32x32", "--to", str(tmp_path / "a.mp4"), *files]) == 1
+    said = capsys.readouterr().err
+    if isinstance(expected, str):
+        assert "error: --lora" in said and expected in said and not taken
+    else:
+        assert taken == [expected]
+        assert all(f"LoRA for {name} noise: {file}.safetensors" in said for name, file in expected.items() if name)
+
+
+def test_a_lora_of_an_expert_that_the_model_lacks_is_refused(family: Any, lora: Path, tmp_path: Path) -> None:
+    pair = write_tiny_wan(tmp_path / "pair", experts=2, index={"boundary_ratio": 0.875})
+    for model, name, found in ((Path(family.files.name), "low", "expert for low noise"), (pair, "", "of which expert")):
+        with pytest.raises(UserError, match=rf"zorp.safetensors: .*{found}"):
+            VideoSampler(model, ComputeSettings(device="cpu"), {name: lora})
