@@ -137,3 +137,22 @@ def test_a_lora_of_an_expert_that_the_model_lacks_is_refused(family: Any, lora: 
     for model, name, found in ((Path(family.files.name), "low", "expert for low noise"), (pair, "", "of which expert")):
         with pytest.raises(UserError, match=rf"zorp.safetensors: .*{found}"):
             VideoSampler(model, ComputeSettings(device="cpu"), {name: lora})
+
+
+@pytest.fixture(scope="module")
+def larger(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return open_model(write_tiny_wan(tmp_path_factory.mktemp("larger") / "model", num_attention_heads=4))
+
+
+@pytest.mark.parametrize("model", [(), ("--model", "wan")])
+def test_lora_of_two_sizes_are_not_merged(
+    family: Any, larger: Any, lora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], model: tuple[str, ...]
+) -> None:
+    other, small, output = (tmp_path / f"{name}.safetensors" for name in ("frob", "small", "sum"))
+    save_lora(random_lora(larger, seed=1), larger, other, {})
+    save_lora(random_lora(family, ["blocks.0.attn1.to_q"]), family, small, {})
+    for files in ((lora, small, other), (other, lora)):
+        assert main(["merge-lora", *map(str, files), "--output", str(output), *model]) == 1
+        said = capsys.readouterr().err
+        assert f"{files[0]} and {files[-1]}: are of models of different sizes" in said and "32x32" in said and "64x64" in said
+    assert not output.exists()

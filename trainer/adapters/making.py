@@ -35,6 +35,7 @@ def merge_files(
     raws = [open_lora(file) for file in files]
     family = family_of(raws[0], model)
     found = [read_lora(raw, family) for raw in raws]
+    _require_one_size(files, found)
     weights = merged([(lora.weights, factor) for lora, factor in zip(found, factors, strict=True)])
     check_changed(weights, " + ".join(map(str, files)))
     weights, loss = resized(weights, size) if size else (weights, None)
@@ -89,6 +90,17 @@ def extract_files(
         write(found.weights, owner, target, metadata, convention)
         made.append((Written(target, owner.spec.family, found.weights, f"{tuned.name} - {base.name}", convention), found))
     return made
+
+
+def _require_one_size(files: Sequence[Path], found: Sequence[LoraFile]) -> None:
+    """Raises UserError, naming two of the files, if they have a layer in different sizes."""
+    seen: dict[str, tuple[Path, tuple[int, int]]] = {}
+    for file, lora in zip(files, found, strict=True):
+        for name, pair in sorted(lora.weights.pairs.items(), key=lambda item: item[0]):
+            other, size = seen.setdefault(name, (file, pair.layer))
+            if pair.layer != size:
+                sizes = f"{name} is of {size[0]}x{size[1]} in the first and of {pair.layer[0]}x{pair.layer[1]} in the second."
+                raise fail(f"{other} and {file}", f"are of models of different sizes: {sizes}", "Choose LoRA files of one model.")
 
 
 def _merged_metadata(files: Sequence[Path], found: Sequence[LoraFile], output: Path) -> Mapping[str, str]:
