@@ -156,3 +156,15 @@ def test_lora_of_two_sizes_are_not_merged(
         said = capsys.readouterr().err
         assert f"{files[0]} and {files[-1]}: are of models of different sizes" in said and "32x32" in said and "64x64" in said
     assert not output.exists()
+
+
+@pytest.mark.parametrize("command", [["convert-lora", "--to", "kohya"], ["resize-lora", "--rank", "2"], ["merge-lora"]])
+def test_a_lora_of_another_size_than_the_given_model_is_refused(
+    family: Any, larger: Any, lora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    words = [command[0], str(lora), *command[1:], "--output", str(tmp_path / "made.safetensors")]
+    assert main([*words, "--model", larger.files.name]) == 1
+    said = capsys.readouterr().err
+    assert f"error: {lora}: " in said and "32x32" in said and "this model's is 64x64" in said and "Choose a LoRA" in said
+    assert not (tmp_path / "made.safetensors").exists()
+    assert main([*words, "--model", family.files.name]) == 0

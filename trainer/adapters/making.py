@@ -10,10 +10,10 @@ from ..errors import fail
 from ..models import known_family, open_model
 from .checkpoints import FileWeights, FolderWeights
 from .combining import Loss, Size, merged, resized
-from .converting import Written, require_new, write
+from .converting import Written, read_fitting, require_new, write
 from .extraction import Extracted, extract
 from .names import Convention
-from .reading import LoraFile, open_lora, read_lora
+from .reading import LoraFile, open_lora
 from .recognition import family_of
 from .weights import check_changed
 
@@ -34,7 +34,7 @@ def merge_files(
     require_new(output)
     raws = [open_lora(file) for file in files]
     family = family_of(raws[0], model)
-    found = [read_lora(raw, family) for raw in raws]
+    found = [read_fitting(raw, family, model) for raw in raws]
     _require_one_size(files, found)
     weights = merged([(lora.weights, factor) for lora, factor in zip(found, factors, strict=True)])
     check_changed(weights, " + ".join(map(str, files)))
@@ -51,7 +51,7 @@ def resize_file(
     require_new(output)
     raw = open_lora(file)
     family = family_of(raw, model)
-    found = read_lora(raw, family)
+    found = read_fitting(raw, family, model)
     check_changed(found.weights, str(file))
     weights, loss = resized(found.weights, size)
     write(weights, family, output, found.metadata, convention)
