@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +169,20 @@ def test_a_lora_of_another_size_than_the_given_model_is_refused(
     assert f"error: {lora}: " in said and "32x32" in said and "this model's is 64x64" in said and "Choose a LoRA" in said
     assert not (tmp_path / "made.safetensors").exists()
     assert main([*words, "--model", family.files.name]) == 0
+
+
+def test_models_of_one_and_two_experts_are_no_pair_to_extract_from(family: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, output = Path(family.files.name), tmp_path / "made" / "lora.safetensors"
+    pair = write_tiny_wan(tmp_path / "pair", seed=1, experts=2, index={"boundary_ratio": 0.875})
+    half = shutil.copytree(pair, tmp_path / "half")
+    shutil.copytree(one / "transformer", half / "transformer", dirs_exist_ok=True)
+    for base, tuned, found in (
+        (pair, one, f"error: {pair} and {one}: have 2 and 1 transformers"),
+        (one, pair, f"error: {one} and {pair}: have 1 and 2 transformers"),
+        (pair, half, "differ in no layer"),  # the second of its experts, after the first was found to differ
+    ):
+        words = ["extract-lora", str(base), str(tuned), "--rank", "1", "--device", "cpu", "--output", str(output)]
+        assert main(words) == 1
+        said = capsys.readouterr().err
+        assert found in said and "Choose a model" in said
+        assert not list(output.parent.glob("*.safetensors"))

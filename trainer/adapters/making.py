@@ -74,6 +74,10 @@ def extract_files(
     if len(families := {each.spec.family for each in known}) > 1:
         found = f"and the other are of different families ({' and '.join(sorted(families))})."
         raise fail(str(tuned), found, "Choose two models of one family.")
+    counts = [len(each.spec.experts) for each in opened if each is not None]
+    if len(set(counts)) > 1:
+        found = f"have {counts[0]} and {counts[1]} transformers."
+        raise fail(f"{base} and {tuned}", found, "Choose a model and one that was trained from it.")
     owner, made, parted = known[0], [], all(opened) and len(known[0].spec.experts) > 1
     if any(opened) and not all(opened) and len(owner.spec.experts) > 1:
         raise fail(owner.files.name, "has two transformers, and the other is one file.", "Give two folders, or two files of one kind.")
@@ -86,9 +90,10 @@ def extract_files(
             FolderWeights(each, part) if each else FileWeights(path, owner) for each, path in zip(opened, (base, tuned), strict=True)
         )
         found = extract(old, new, owner.keys, size, device, f"{base} and {tuned}", log)
-        metadata = {TITLE: target.stem, "ss_output_name": target.stem, "ss_sd_model_name": base.name}
-        write(found.weights, owner, target, metadata, convention)
         made.append((Written(target, owner.spec.family, found.weights, f"{tuned.name} - {base.name}", convention), found))
+    for written, _ in made:  # once all are found: of a pair that is no pair nothing is left behind
+        metadata = {TITLE: written.file.stem, "ss_output_name": written.file.stem, "ss_sd_model_name": base.name}
+        write(written.weights, owner, written.file, metadata, convention)
     return made
 
 
@@ -96,7 +101,8 @@ def _require_one_size(files: Sequence[Path], found: Sequence[LoraFile]) -> None:
     """Raises UserError, naming two of the files, if they have a layer in different sizes."""
     seen: dict[str, tuple[Path, tuple[int, int]]] = {}
     for file, lora in zip(files, found, strict=True):
-        for name, pair in sorted(lora.weights.pairs.items(), key=lambda item: item[0]):
+        for name in sorted(lora.weights.pairs):
+            pair = lora.weights.pairs[name]
             other, size = seen.setdefault(name, (file, pair.layer))
             if pair.layer != size:
                 sizes = f"{name} is of {size[0]}x{size[1]} in the first and of {pair.layer[0]}x{pair.layer[1]} in the second."
