@@ -186,3 +186,24 @@ def test_models_of_one_and_two_experts_are_no_pair_to_extract_from(family: Any, 
         said = capsys.readouterr().err
         assert found in said and "Choose a model" in said
         assert not list(output.parent.glob("*.safetensors"))
+
+
+@pytest.mark.parametrize("name", ["blocks.0.attn1.to_q.weight", "proj_out.bias"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_models_that_are_not_finite_are_refused_by_name(
+    family: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, value: float
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    base, output = Path(family.files.name), tmp_path / "lora.safetensors"
+    broken = shutil.copytree(base, tmp_path / "broken")
+    file = broken / "transformer" / "diffusion_pytorch_model.safetensors"
+    tensors = load_file(file)
+    tensors[name].view(-1)[1] = value
+    save_file(tensors, file, {"format": "pt"})
+    for first, second, which in ((base, broken, "second"), (broken, base, "first"), (broken, broken, "first")):
+        words = ["extract-lora", str(first), str(second), "--rank", "1", "--device", "cpu", "--output", str(output)]
+        assert main(words) == 1
+        said = capsys.readouterr().err
+        assert f"error: {first} and {second}: cannot be compared: {name} of the {which} holds NaN or infinity" in said
+        assert not output.exists()
