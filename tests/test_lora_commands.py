@@ -13,6 +13,7 @@ from tests.tiny.wan import write_tiny_wan
 from trainer.__main__ import main
 from trainer.adapters.combining import merged
 from trainer.adapters.file import load_lora, save_lora
+from trainer.adapters.weights import LoraWeights
 from trainer.errors import UserError, fail
 from trainer.job import ComputeSettings
 from trainer.models import open_model
@@ -207,3 +208,33 @@ def test_models_that_are_not_finite_are_refused_by_name(
         said = capsys.readouterr().err
         assert f"error: {first} and {second}: cannot be compared: {name} of the {which} holds NaN or infinity" in said
         assert not output.exists()
+
+
+@pytest.mark.parametrize("smaller", [(), ("--rank", "2")])
+@pytest.mark.parametrize("weights", [("1", "-1", "0"), ("0", "0", "0"), ("0.3", "0.7", "-1"), ("100", "-33.3", "-66.7")])
+def test_a_merge_that_does_nothing_is_refused(
+    lora: Path, capsys: pytest.CaptureFixture[str], weights: tuple[str, ...], smaller: tuple[str, ...]
+) -> None:
+    output = lora.with_name("sum.safetensors")
+    assert main(["merge-lora", *[str(lora)] * 3, "--weights", *weights, "--output", str(output), *smaller]) == 1
+    said = capsys.readouterr().err
+    assert str(lora) in said and f"add up to nothing by the weights {', '.join(weights)}" in said and "Give other weights" in said
+    assert not output.exists()
+
+
+def test_layers_that_cancel_each_other_out_are_left_out_of_a_merge(family: Any, lora: Path, tmp_path: Path, capsys: Any) -> None:
+    """And what resizing tells of is of the others; small differences are no rounding."""
+    other, output = tmp_path / "frob.safetensors", tmp_path / "sum.safetensors"
+    changed = dict(random_lora(family).pairs)
+    changed["blocks.0.attn1.to_q"] = changed["blocks.0.attn1.to_q"].plus(changed["blocks.0.attn1.to_q"], 1e-3)
+    save_lora(LoraWeights(changed), family, other, {})
+    assert main(["merge-lora", str(lora), str(other), "--weights", "1", "-1", "--rank", "2", "--output", str(output)]) == 0
+    assert load_lora(output, family).pairs.keys() == {"blocks.0.attn1.to_q"}
+    assert "(blocks.0.attn1.to_q)" in capsys.readouterr().out
+
+
+def test_a_merge_beyond_float32_is_refused_before_it_is_resized(family: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_lora(random_lora(family, ranks=((4, 3e38),)), family, tmp_path / "huge.safetensors", {})
+    assert main(["merge-lora", str(tmp_path / "huge.safetensors"), "--weights", "100", "--rank", "2"]) == 1
+    said = capsys.readouterr().err
+    assert "huge.safetensors: the LoRA is not finite" in said

@@ -15,7 +15,7 @@ from .extraction import Extracted, extract
 from .names import Convention
 from .reading import LoraFile, open_lora
 from .recognition import family_of
-from .weights import check_changed
+from .weights import check_changed, check_finite
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +37,10 @@ def merge_files(
     found = [read_fitting(raw, family, model) for raw in raws]
     _require_one_size(files, found)
     weights = merged([(lora.weights, factor) for lora, factor in zip(found, factors, strict=True)])
-    check_changed(weights, " + ".join(map(str, files)))
+    if not weights.pairs:
+        found = f"add up to nothing by the weights {', '.join(f'{factor:g}' for factor in factors)}: the LoRA would change nothing."
+        raise fail(" + ".join(map(str, files)), found, "Give other weights, or other files.")
+    check_finite(weights, " + ".join(map(str, files)))
     weights, loss = resized(weights, size) if size else (weights, None)
     write(weights, family, output, _merged_metadata(files, found, output), convention)
     source = " + ".join(f"{factor:g} · {file.name}" for file, factor in zip(files, factors, strict=True))
