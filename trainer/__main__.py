@@ -69,7 +69,11 @@ def _parser() -> argparse.ArgumentParser:
     sample.add_argument("prompt")
     sample.add_argument("--model", required=True, help="diffusers folder, hub id, or a job file whose model is used")
     sample.add_argument(
-        "--lora", type=Path, action="append", default=[], help="LoRA file; of a model with two experts one for each, high first"
+        "--lora",
+        type=Path,
+        action="append",
+        default=[],
+        help="LoRA file; of a model with two experts one for each: as their names say, else high first",
     )
     sample.add_argument("--strength", type=within(-10, 10), default=1.0)
     sample.add_argument("--size", default="", help="frames x height x width, such as 81x480x832; default: the model's own")
@@ -155,6 +159,7 @@ def _run(job: TrainingJob, arguments: argparse.Namespace) -> int:
 
 
 def _sample(arguments: argparse.Namespace) -> int:
+    from .experts import files_by_expert
     from .models import open_model
     from .sampling import SampleRequest, VideoSampler
     from .source import find_model
@@ -169,7 +174,9 @@ def _sample(arguments: argparse.Namespace) -> int:
         arguments.prompt, size.frames, size.height, size.width, arguments.negative,
         arguments.steps, arguments.guidance, arguments.shift, arguments.seed, arguments.first_frame, arguments.last_frame,
     )  # fmt: skip
-    loras = dict(zip((expert.name for expert in spec.experts), arguments.lora, strict=False))
+    loras = files_by_expert(arguments.lora, spec, "--lora")
+    for name, file in loras.items() if len(spec.experts) > 1 else ():
+        print(f"LoRA for {name} noise: {file}", file=sys.stderr)
     with Console() as console:
         draw = VideoSampler(model, ComputeSettings(device=arguments.device), loras, arguments.strength, console)
         write_mp4(draw(request), arguments.to, spec.fps)

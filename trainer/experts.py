@@ -47,7 +47,7 @@ def file_of(expert: Expert, file: Path, spec: FamilySpec, alone: bool) -> Path:
     An expert that is trained `alone` takes a file whose name says neither. Raises UserError if the pair is not complete.
     """
     names = [known.name for known in spec.experts if known.name]
-    said = list(re.finditer(rf"(?<![a-z])({'|'.join(names)})(?=noise|[^a-z]|$)", file.stem, re.IGNORECASE)) if names else []
+    said = _said(file, names)
     if not names or (alone and not said):
         return file
     pair = f"Name the two files alike, such as {' and '.join(f'lora-{name}.safetensors' for name in names)}, in one folder."
@@ -59,3 +59,28 @@ def file_of(expert: Expert, file: Path, spec: FamilySpec, alone: bool) -> Path:
     if not found.is_file():
         raise fail("adapter.continue_from", f"'{found}', of the expert for {expert.name} noise, is not there.", pair)
     return found
+
+
+def files_by_expert(files: Sequence[Path], spec: FamilySpec, where: str) -> dict[str, Path]:
+    """LoRA files by the expert that each belongs to: the one that its name says, else the first that has none.
+
+    Raises UserError, naming the setting `where`, for more files than experts and for two of one expert.
+    """
+    if len(files) > len(spec.experts):
+        found = f"are {len(files)}, and this model takes {len(spec.experts)} at once: {', '.join(map(str, files))}."
+        raise fail(where, found, "Leave some out, or add them up into one file first, with merge-lora.")
+    names = [expert.name for expert in spec.experts]
+    made: dict[str, Path] = {}
+    for file in files if len(names) > 1 else ():
+        if said := _said(file, names):
+            name = said[-1].group().lower()
+            if name in made:
+                raise fail(where, f"'{made[name]}' and '{file}' are both of the expert for {name} noise.", "Give one for each expert.")
+            made[name] = file
+    unsaid = [file for file in files if file not in made.values()]
+    return made | dict(zip((name for name in names if name not in made), unsaid, strict=False))
+
+
+def _said(file: Path, names: Sequence[str]) -> list[re.Match[str]]:
+    """Where a file's name says of which expert it is."""
+    return list(re.finditer(rf"(?<![a-z])({'|'.join(names)})(?=noise|[^a-z]|$)", file.stem, re.IGNORECASE)) if names else []

@@ -218,6 +218,9 @@ class VideoSampler:
         self.log = EventLog(listener or Silent())
         self.components = Components(self.family, Compute(settings), self.log)
         self._strength = strength
+        for name in (lora or {}).keys() - {expert.name for expert in self.family.spec.experts}:
+            found = f"is of the expert for {name} noise, which this model lacks." if name else "does not say of which expert it is."
+            raise fail(str((lora or {})[name]), found, "Choose a LoRA that was trained for this model.")
         self._weights = {name: (load_lora(file, self.family), str(file)) for name, file in (lora or {}).items()}
         for weights, where in self._weights.values():
             require_fit(weights, self.family, where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -314,6 +315,29 @@ def test_alpha_from_the_configuration_that_peft_writes(wan: Any, tmp_path: Path)
     model = get_peft_model(wan.load_transformer(torch.float32), config)
     model.save_pretrained(str(tmp_path))
     assert_near(added(load_lora(tmp_path / "adapter_model.safetensors", wan)), peft_scales(model.base_model.model))
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["metadata", "adapter_config.json"])
+@pytest.mark.parametrize("told", ["self_attn.q", "attn1.to_q"])
+@pytest.mark.parametrize("by_root", [False, True])
+@pytest.mark.parametrize("layer", ["base_model.model.blocks.{}.self_attn.{}", "diffusion_model.blocks.{}.self_attn.{}"])
+def test_peft_alpha_of_layers_in_the_original_names(wan: Any, tmp_path: Path, layer: str, by_root: bool, told: str, beside: bool) -> None:
+    tensors = {}
+    for block, name in ((0, "q"), (1, "q"), (0, "k")):
+        for half, shape in {"A": (4, 32), "B": (32, 4)}.items():
+            tensors[f"{layer.format(block, name)}.lora_{half}.weight"] = torch.randn(shape)
+    config = json.dumps({"r": 4, "lora_alpha": 16, "use_rslora": by_root, "alpha_pattern": {f"blocks.1.{told}": 2}})
+    file = tmp_path / "adapter_model.safetensors"
+    save_file(tensors, file, {} if beside else {"lora_adapter_metadata": config})
+    if beside:
+        (tmp_path / "adapter_config.json").write_text(config, encoding="utf-8")
+    scales = {name: pair.scale for name, pair in load_lora(file, wan).pairs.items()}
+    assert scales == {
+        name: alpha / (2 if by_root else 4)
+        for name, alpha in {"blocks.0.attn1.to_q": 16, "blocks.1.attn1.to_q": 2, "blocks.0.attn1.to_k": 16}.items()
+    }
+    made = convert(file, "comfyui", tmp_path / "made.safetensors", wan).file
+    assert {name: pair.scale for name, pair in load_lora(made, wan).pairs.items()} == scales
 
 
 def test_diffusers_reads_what_we_write(wan: Any, tmp_path: Path) -> None:

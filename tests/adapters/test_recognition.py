@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 from types import SimpleNamespace
@@ -196,5 +197,44 @@ def test_damaged_files_are_refused_by_name(known: dict[str, Any], tmp_path: Path
         file.write_bytes(broken)
         with pytest.raises(UserError, match=f"{number}.safetensors: is not a readable"):
             load_lora(file, known["wan"])
-    with pytest.raises(UserError, match="is not a readable"):
-        load_lora(tmp_path, known["wan"])
+    for name in (tmp_path, Path("a\0b")):
+        with pytest.raises(UserError, match="is not a readable"):
+            load_lora(name, known["wan"])
+
+
+def huge(header: dict[str, Any]) -> bytes:
+    """The header of a file of a GiB, of which a test writes no more."""
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text
+
+
+UNREAD = {  # a file of a GiB -> what is said of it by its beginning
+    "base model": (huge({"blocks.0.x.weight": {"dtype": "F32", "shape": [1 << 18, 1 << 10], "data_offsets": [0, 1 << 30]}}), "is no LoRA"),
+    "half a LoRA": (
+        huge({f"{NAME}.lora_A.weight": {"dtype": "F32", "shape": [1 << 18, 1 << 10], "data_offsets": [0, 1 << 30]}}), "incomplete"
+    ),
+    "LoHa": (huge({f"{NAME}.hada_w1_a": {"dtype": "F32", "shape": [1 << 28], "data_offsets": [0, 1 << 30]}}), "holds LoHa"),
+    "pickle": (b"PK\3\4" + b"\xff" * 30, "begins otherwise"),
+    "GGUF": (b"GGUF" + b"\xff" * 30, "begins otherwise"),
+    "damaged header": (struct.pack("<Q", 1 << 20) + b"[" * (1 << 20), "is not a readable"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", UNREAD)
+def test_a_large_file_that_is_no_lora_is_not_read(
+    known: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    start, found = UNREAD[kind]
+    file = tmp_path / "big.safetensors"
+    with file.open("wb") as out:
+        out.write(start)
+        out.truncate((len(start) if start[:2] not in (b"PK", b"GG") else 0) + (1 << 30))
+
+    def read(*_: object) -> bytes:
+        raise AssertionError("the whole file was read")
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+    with pytest.raises(UserError, match=found) as caught:
+        load_lora(file, known["wan"])
+    problem = caught.value.problems[0]
+    assert problem.where == str(file) and "LoRA" in problem.cure + problem.found and "gguf" not in problem.cure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -11,6 +12,8 @@ from .weights import LoraPair, LoraWeights
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+CANCELLED = 1e-6  # a sum's share of the sizes of its parts that is nothing but rounding: float32 has 6e-8
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,21 @@ class Loss:
 
 
 def merged(parts: Sequence[tuple[LoraWeights, float]]) -> LoraWeights:
-    """The sum of LoRA by weights, exact: each layer has the ranks of all that have it."""
+    """The sum of LoRA by weights, exact: each layer has the ranks of all that have it.
+
+    Layers in which the parts cancel each other out, but for what float32 rounds, are left out.
+    """
     pairs: dict[str, list[LoraPair]] = {}
     for weights, factor in parts:
         for name, pair in weights.pairs.items():
             pairs.setdefault(name, []).append(LoraPair(pair.down, pair.up * (pair.scale * factor), pair.rank))
-    return LoraWeights({name: reduce(LoraPair.plus, several) for name, several in pairs.items()})
+    sums = {name: reduce(LoraPair.plus, several) for name, several in pairs.items()}
+    return LoraWeights({name: pair for name, pair in sums.items() if not _cancelled(pair, pairs[name])})
+
+
+def _cancelled(pair: LoraPair, parts: Sequence[LoraPair]) -> bool:
+    """Whether a sum is nothing but rounding; what is not finite is no such sum."""
+    return pair.size <= CANCELLED * sum(part.size for part in parts) < math.inf
 
 
 def resized(weights: LoraWeights, size: Size) -> tuple[LoraWeights, Loss]:

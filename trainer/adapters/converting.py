@@ -13,8 +13,8 @@ from .conventions import IMPLEMENTATIONS, to_tensors
 from .file import HASHES, packed, write_checked
 from .names import LABELS, Convention
 from .peft_config import METADATA
-from .reading import open_lora, read_lora
-from .recognition import family_of
+from .reading import LoraFile, RawLora, open_lora, read_lora
+from .recognition import family_of, require_fit
 from .weights import LoraWeights, check_changed, check_finite
 
 if TYPE_CHECKING:
@@ -47,10 +47,18 @@ def convert(file: Path, convention: Convention, output: Path, model: ModelFamily
     """
     raw = open_lora(file)
     family = family_of(raw, model)
-    found = read_lora(raw, family)
+    found = read_fitting(raw, family, model)
     check_changed(found.weights, str(file))
     write(found.weights, family, output, found.metadata, convention, found.dtype)
     return Written(output, family.spec.family, found.weights, f"{file.name}, {LABELS[found.convention]}", convention)
+
+
+def read_fitting(raw: RawLora, family: ModelFamily, model: ModelFamily | str) -> LoraFile:
+    """The LoRA by the family's modules; raises UserError, if a `model` and not only its family's name is given, unless it fits that."""
+    found = read_lora(raw, family)
+    if not isinstance(model, str):
+        require_fit(found.weights, model, str(raw.file))
+    return found
 
 
 def require_new(output: Path) -> None:

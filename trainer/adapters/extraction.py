@@ -32,7 +32,7 @@ class Extracted:
 
 
 def extract(base: Weights, tuned: Weights, keys: KeyMap, size: Size, device: torch.device, where: str, log: EventLog) -> Extracted:
-    """Tuned minus base as a LoRA; raises UserError, naming `where`, if they differ in no layer or in size."""
+    """Tuned minus base as a LoRA; raises UserError, naming `where`, if they differ in no layer or in size, or are not finite."""
     names = sorted(base.names & tuned.names)
     left_out = sorted(base.names ^ tuned.names)
     pairs, losses, report = {}, [], log.progress(len(names), "tensors")
@@ -43,6 +43,9 @@ def extract(base: Weights, tuned: Weights, keys: KeyMap, size: Size, device: tor
             found = f"are not of one size: {name} is {tuple(old.shape)} in one and {tuple(new.shape)} in the other."
             raise fail(where, found, "Choose two models of one family and size.")
         difference = new.to(device).float() - old.to(device).float()
+        if not difference.isfinite().all():
+            whose = "the second" if old.float().isfinite().all() else "the first"
+            raise fail(where, f"cannot be compared: {name} of {whose} holds NaN or infinity.", "Download or export that model again.")
         if not difference.any():
             continue
         module = name.removesuffix(".weight")

@@ -10,12 +10,12 @@ from ..errors import fail
 from ..models import known_family, open_model
 from .checkpoints import FileWeights, FolderWeights
 from .combining import Loss, Size, merged, resized
-from .converting import Written, require_new, write
+from .converting import Written, read_fitting, require_new, write
 from .extraction import Extracted, extract
 from .names import Convention
-from .reading import LoraFile, open_lora, read_lora
+from .reading import LoraFile, open_lora
 from .recognition import family_of
-from .weights import check_changed
+from .weights import check_changed, check_finite
 
 if TYPE_CHECKING:
     import torch
@@ -34,9 +34,13 @@ def merge_files(
     require_new(output)
     raws = [open_lora(file) for file in files]
     family = family_of(raws[0], model)
-    found = [read_lora(raw, family) for raw in raws]
+    found = [read_fitting(raw, family, model) for raw in raws]
+    _require_one_size(files, found)
     weights = merged([(lora.weights, factor) for lora, factor in zip(found, factors, strict=True)])
-    check_changed(weights, " + ".join(map(str, files)))
+    if not weights.pairs:
+        found = f"add up to nothing by the weights {', '.join(f'{factor:g}' for factor in factors)}: the LoRA would change nothing."
+        raise fail(" + ".join(map(str, files)), found, "Give other weights, or other files.")
+    check_finite(weights, " + ".join(map(str, files)))
     weights, loss = resized(weights, size) if size else (weights, None)
     write(weights, family, output, _merged_metadata(files, found, output), convention)
     source = " + ".join(f"{factor:g} · {file.name}" for file, factor in zip(files, factors, strict=True))
@@ -50,7 +54,7 @@ def resize_file(
     require_new(output)
     raw = open_lora(file)
     family = family_of(raw, model)
-    found = read_lora(raw, family)
+    found = read_fitting(raw, family, model)
     check_changed(found.weights, str(file))
     weights, loss = resized(found.weights, size)
     write(weights, family, output, found.metadata, convention)
@@ -73,6 +77,10 @@ def extract_files(
     if len(families := {each.spec.family for each in known}) > 1:
         found = f"and the other are of different families ({' and '.join(sorted(families))})."
         raise fail(str(tuned), found, "Choose two models of one family.")
+    counts = [len(each.spec.experts) for each in opened if each is not None]
+    if len(set(counts)) > 1:
+        found = f"have {counts[0]} and {counts[1]} transformers."
+        raise fail(f"{base} and {tuned}", found, "Choose a model and one that was trained from it.")
     owner, made, parted = known[0], [], all(opened) and len(known[0].spec.experts) > 1
     if any(opened) and not all(opened) and len(owner.spec.experts) > 1:
         raise fail(owner.files.name, "has two transformers, and the other is one file.", "Give two folders, or two files of one kind.")
@@ -85,10 +93,23 @@ def extract_files(
             FolderWeights(each, part) if each else FileWeights(path, owner) for each, path in zip(opened, (base, tuned), strict=True)
         )
         found = extract(old, new, owner.keys, size, device, f"{base} and {tuned}", log)
-        metadata = {TITLE: target.stem, "ss_output_name": target.stem, "ss_sd_model_name": base.name}
-        write(found.weights, owner, target, metadata, convention)
         made.append((Written(target, owner.spec.family, found.weights, f"{tuned.name} - {base.name}", convention), found))
+    for written, _ in made:  # once all are found: of a pair that is no pair nothing is left behind
+        metadata = {TITLE: written.file.stem, "ss_output_name": written.file.stem, "ss_sd_model_name": base.name}
+        write(written.weights, owner, written.file, metadata, convention)
     return made
+
+
+def _require_one_size(files: Sequence[Path], found: Sequence[LoraFile]) -> None:
+    """Raises UserError, naming two of the files, if they have a layer in different sizes."""
+    seen: dict[str, tuple[Path, tuple[int, int]]] = {}
+    for file, lora in zip(files, found, strict=True):
+        for name in sorted(lora.weights.pairs):
+            pair = lora.weights.pairs[name]
+            other, size = seen.setdefault(name, (file, pair.layer))
+            if pair.layer != size:
+                sizes = f"{name} is of {size[0]}x{size[1]} in the first and of {pair.layer[0]}x{pair.layer[1]} in the second."
+                raise fail(f"{other} and {file}", f"are of models of different sizes: {sizes}", "Choose LoRA files of one model.")
 
 
 def _merged_metadata(files: Sequence[Path], found: Sequence[LoraFile], output: Path) -> Mapping[str, str]:

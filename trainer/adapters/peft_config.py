@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,10 +45,10 @@ class PeftConfig:
             raise fail(where, found, CURE) from None
         return cls(alpha, patterns, bool(values.get("use_rslora")))
 
-    def alpha_of(self, name: str, rank: int) -> float:
-        """Alpha of a layer by the file's name for it: what is divided by the rank."""
-        module = bare(name)[0]
-        own = (alpha for end, alpha in self.patterns.items() if module == end or module.endswith(f".{end}"))
+    def alpha_of(self, names: Sequence[str], rank: int) -> float:
+        """Alpha of a layer by the file's name for it, else by others that it has: what is divided by the rank."""
+        modules = [bare(name)[0] for name in names]
+        own = (alpha for module in modules for end, alpha in self.patterns.items() if f".{module}".endswith(f".{end}"))
         alpha = next(own, self.alpha)
         if alpha is None:
             return float(rank)

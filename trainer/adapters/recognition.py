@@ -75,7 +75,7 @@ def require_fit(weights: LoraWeights, family: ModelFamily, where: str) -> None:
     try:
         require_modules(weights, family.layer_shapes, where)
     except UserError as error:
-        sizes = {name: (pair.up.shape[0], pair.down.shape[1]) for name, pair in weights.pairs.items()}
+        sizes = {name: pair.layer for name, pair in weights.pairs.items()}
         problem = error.problems[0]
         raise fail(problem.where, problem.found + _fits(sizes), problem.cure) from None
 

@@ -26,6 +26,11 @@ class LoraPair:
         return self.down.shape[0]
 
     @property
+    def layer(self) -> tuple[int, int]:
+        """The size of the layer, [out, in]."""
+        return self.up.shape[0], self.down.shape[1]
+
+    @property
     def scale(self) -> float:
         """What up · down is multiplied by."""
         return self.alpha / self.rank
@@ -100,7 +105,7 @@ def require_modules(weights: LoraWeights, shapes: dict[str, tuple[int, int]], wh
         found = f"has {len(strangers)} layers this model lacks (such as {strangers[0]})."
         raise UserError(Problem(where, found, "It was trained for another size."))
     for name, pair in weights.pairs.items():
-        made, own = (pair.up.shape[0], pair.down.shape[1]), shapes[name]
+        made, own = pair.layer, shapes[name]
         if made != own:
             found = f"{name} is for a layer of {made[0]}x{made[1]}, and this model's is {own[0]}x{own[1]}."
             raise fail(where, found, "Choose a LoRA trained for this model and size.")
