@@ -7,11 +7,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import fail, nearest
+from ..errors import UserError, fail, nearest
 from .assembly import open_single_files
 from .base import ModelFamily
 from .files import DiffusersFolder, ModelFiles, NoFiles
 from .layout import FileLayout
+from .soundness import require_sound
 
 if TYPE_CHECKING:
     from ..job import ModelSettings
@@ -79,7 +80,15 @@ def _in_folder(folder: Path, family: str = "") -> tuple[type[ModelFamily], Diffu
 
 
 def _checked(kind: type[ModelFamily], files: ModelFiles, order: str = "auto") -> ModelFamily:
-    model = kind(files)
-    model.check_files()
+    try:
+        model = kind(files)
+        model.check_files()
+        require_sound(model)
+    except UserError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # a value of another kind than the releases have
+        found = f"has a configuration that cannot be used ({type(error).__name__}: {error})."
+        raise fail(files.name, found, "Download the configuration files of the model again.") from error
+    model.check_weights()
     model.choose_order(order)
     return model

@@ -177,6 +177,16 @@ class ModelFamily(ABC):
     def transformer_class(self) -> type[ModelMixin]:
         """The diffusers class of the transformers."""
 
+    def weight_classes(self) -> dict[str, type[nn.Module]]:
+        """The class of each part that has weights, whether or not this model has the part."""
+        return dict.fromkeys((expert.part for expert in self.spec.experts), self.transformer_class)
+
+    def check_weights(self) -> None:
+        """Raises UserError naming the first part whose tensors, by its files' headers, are not those of its configuration."""
+        for part, kind in self.weight_classes().items():
+            if self.files.has(part):
+                self.files.require_fit(part, kind)
+
     def load_transformer(self, dtype: torch.dtype, part: str = "transformer") -> ModelMixin:
         """A transformer on the CPU, in eval mode, without gradients."""
         return self.files.load(part, self.transformer_class, dtype).requires_grad_(False).eval()
