@@ -60,7 +60,11 @@ def load_model(
 
 def planned(kind: type[M], config: Config, match: Match, strict: bool) -> tuple[M, dict[str, dict[str, Shape]], Convert]:
     """The model without weights, which of its tensors each of the file's holds, and how they are got out; UserError as for `load_model`."""
-    model, part = empty_model(kind, config), match.part
+    part = match.part
+    try:
+        model = empty_model(kind, config)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise fail(str(part.file.path), f"tells of a configuration that no model has ({type(error).__name__}: {error}).", CURE) from error
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     convert = _conversion(part, shapes, match.kind.keys(config) if match.kind.keys else None)
     places = _places(part, shapes, convert)

@@ -112,7 +112,9 @@ class SafetensorsFile:
             header = file.read(length)
         try:
             parsed = json_object(header)
-            self.metadata: dict[str, str] = parsed.pop("__metadata__", {})
+            self.metadata: dict[str, str] = parsed.pop("__metadata__", None) or {}
+            if not all(isinstance(value, str) for value in self.metadata.values()):
+                raise ValueError
             begin = 8 + length
             self.tensors = {name: _stored(entry, begin) for name, entry in parsed.items()}
         except (ValueError, KeyError, TypeError, AttributeError):
