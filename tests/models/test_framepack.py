@@ -34,8 +34,8 @@ from trainer.errors import UserError
 from trainer.events import Progress
 from trainer.job import Bucket, CaptionSettings, ComputeSettings, DatasetSettings, ModelSettings, TrainingJob, VideoFolder, WindowSettings
 from trainer.models import open_model
-from trainer.models.files import NoFiles
 from trainer.models.base import ModelFamily, ModelInputs
+from trainer.models.files import NoFiles
 from trainer.models.framepack import Family as FramePack
 from trainer.models.framepack.packing import history_of, indices_of, order_of, split_history
 from trainer.objectives.base import MicroBatch
