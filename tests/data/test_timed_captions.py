@@ -52,6 +52,18 @@ def test_marks_part_the_text_whatever_stands_around_them(caption: str) -> None:
     assert spans_of("[0.25-2.5s] a [1-12s] b") == [(0.25, 2.5, "a"), (1, 12, "b")] and timed("[0.25-2.5s] a").text == ""
 
 
+@pytest.mark.parametrize("dash", ["\u2010", "\u2011", "\u2012", "\u2013", "\u2014", "\u2212"])
+def test_every_dash_parts_the_times(dash: str) -> None:
+    assert spans_of(f"[0.5{dash}2s] a") == [(0.5, 2, "a")]
+
+
+@pytest.mark.parametrize("mark", ["[.5-2s]", "[0-.5s]", "[-2.5s]", "[\u22122.5s]", f"[0-{'9' * 5000}s]", f"[0.{'1' * 5000}-2s]"])
+def test_times_that_are_no_plain_numbers_stay_text_and_are_told(mark: str) -> None:
+    found = timed(f"a man {mark} runs")
+    assert found.text == f"a man {mark} runs" and not found.spans
+    assert found.faults == (f"'{mark}' is no span of time, and stays in the caption as text: spans are in seconds, such as [0-2.5s]",)
+
+
 @pytest.mark.parametrize("caption", PLAIN)
 def test_captions_that_merely_hold_brackets_are_themselves(caption: str) -> None:
     found = timed(caption)

@@ -11,11 +11,12 @@ from safetensors.torch import save_file
 
 from tests.models.headers import write_header
 from tests.tiny.single_files import quantised, read, write_single_files
-from tests.tiny.wan import write_tiny_wan
+from tests.tiny.wan import write_tiny_a14b_t2v, write_tiny_wan
 from trainer.errors import UserError
 from trainer.job import ModelSettings
 from trainer.models import open_model
-from trainer.models.tensor_file import SafetensorsFile
+from trainer.models.stored import StoredPart
+from trainer.models.tensor_file import SafetensorsFile, open_tensors
 from trainer.source import find_model
 
 SMALL = 4096  # bytes of the largest tensor that may be read before all is checked: a format's name, a scale
@@ -144,12 +145,61 @@ def test_a_model_that_lacks_tensors_or_has_strange_ones(files: ModelSettings, tm
     ):
         save_file({name: tensor for name, tensor in {**tensors, **changes}.items() if tensor is not None}, file, metadata)
         with pytest.raises(UserError, match=found):
-            open_model(given).load_transformer(torch.float32)
+            open_model(given)
+
+
+DEEP = "[" * 200_000
+
+
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        ({"config": DEEP, "video_trainer.config": DEEP, "_quantization_metadata": '{"a":' * 100_000}, ""),
+        ({"video_trainer.config": json.dumps({"transformer": {"num_layers": "x"}})}, "x.safetensors: "),
+        ({"video_trainer.config": json.dumps({"transformer": {"patch_size": None}})}, "x.safetensors: "),
+        ({"video_trainer.config": json.dumps({"transformer": {"num_attention_heads": 0}})}, "x.safetensors: "),
+    ],
+)
+def test_metadata_that_tell_nonsense(files: ModelSettings, tmp_path: Path, told: dict[str, str], found: str) -> None:
+    tensors, metadata = read(files.transformer)
+    if not found:  # what cannot be read tells nothing: the shapes do
+        metadata.pop("video_trainer.config", None)
+    save_file(tensors, tmp_path / "x.safetensors", metadata | told)
+    if found:
+        assert found in refusal(files, transformer=str(tmp_path / "x.safetensors"))
+    else:
+        open_tensors(tmp_path / "x.safetensors")
+        assert not StoredPart(open_tensors(tmp_path / "x.safetensors")).shapes.config
+
+
+@pytest.mark.parametrize("header", [DEEP, '{"__metadata__": [1]}', '{"__metadata__": {"format": 3}}', "[1]", '"x"'])
+def test_headers_that_are_no_headers(tmp_path: Path, header: str) -> None:
+    (tmp_path / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    with pytest.raises(UserError, match=r"x\.safetensors: is not a readable \.safetensors file: its header is damaged"):
+        open_tensors(tmp_path / "x.safetensors")
+
+
+def test_the_two_transformers_of_a_pair(tmp_path: Path) -> None:
+    pair = write_single_files(write_tiny_a14b_t2v(tmp_path / "folder"), tmp_path / "files")
+    assert f"model.transformer_low: '{pair.transformer}' is also the transformer: this model needs two files" in refusal(
+        pair, transformer_low=pair.transformer
+    )
+    high, low = (tmp_path / f"wan2.2_t2v_{level}_noise.safetensors" for level in ("high", "low"))
+    high.write_bytes(Path(pair.transformer).read_bytes())
+    low.write_bytes(Path(pair.transformer_low).read_bytes())
+    open_model(pair.model_copy(update={"transformer": str(high), "transformer_low": str(low)}))
+    assert f"model.transformer: '{low.name}' is by its name the model for low noise levels" in refusal(
+        pair, transformer=str(low), transformer_low=str(high)
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
+        (
+            {"blocks.0.z.weight": torch.tensor(1.0), "blocks.0.z.scale_weight": torch.ones(1)},
+            r"'blocks\.0\.z\.scale_weight' is the scale of a",
+        ),
         ({"blocks.0.ffn.0.comfy_quant": {"format": "nvfp4"}}, r"'blocks\.0\.ffn\.0' is quantised as nvfp4"),
         ({"blocks.0.ffn.0.weight_scale": torch.ones(3)}, r"'blocks\.0\.ffn\.0\.weight_scale' has 3 numbers for 64 rows"),
         ({"blocks.0.ffn.0.weight_scale_inv": torch.ones(1)}, r"'blocks\.0\.ffn\.0\.weight_scale_inv' of type F32 tells of a quantisation"),

@@ -74,6 +74,21 @@ def test_a_file_that_is_cut_off(files: ModelSettings, tmp_path: Path) -> None:
             open_tensors(tmp_path / "x.gguf")
 
 
+@pytest.mark.parametrize(("shape", "sizes"), [((3, 64), (4, 32)), (None, (0, 32)), ((0, 64), (4, 32))])
+def test_shapes_that_do_not_hold_the_numbers(tmp_path: Path, shape: tuple[int, ...] | None, sizes: tuple[int, int]) -> None:
+    gguf = pytest.importorskip("gguf")
+    writer = gguf.GGUFWriter(str(tmp_path / "x.gguf"), "wan")
+    writer.add_tensor("a.weight", np.ones(sizes, np.float32))
+    if shape:
+        writer.add_array("comfy.gguf.orig_shape.a.weight", list(shape))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(UserError, match=r"x\.gguf: is not a readable GGUF file: 'a\.weight' of .* numbers cannot be"):
+        open_tensors(tmp_path / "x.gguf")
+
+
 def test_its_reader_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.gguf").write_bytes(b"GGUF" + bytes(60))
     monkeypatch.setitem(sys.modules, "gguf", None)

@@ -22,7 +22,7 @@ VAE_OF_5B: dict[str, Any] = {
 
 def write_tiny_wan(
     folder: Path, seed: int = 0, layers: int = 2, *, vae: dict[str, Any] = VAE, sees: bool = False, experts: int = 1,
-    index: dict[str, Any] | None = None, **transformer: Any,
+    index: dict[str, Any] | None = None, text_dim: int = 16, **transformer: Any,
 ) -> Path:  # fmt: skip
     """Writes the folder of a text-to-video model, or of another by more settings, and returns it."""
     from diffusers import AutoencoderKLWan, FlowMatchEulerDiscreteScheduler, WanTransformer3DModel
@@ -31,12 +31,12 @@ def write_tiny_wan(
     torch.manual_seed(seed)
     shape = {"num_attention_heads": 2, "in_channels": vae["z_dim"], "out_channels": vae["z_dim"], **(SEES if sees else {}), **transformer}
     for number in range(1, experts + 1):
-        model: Any = WanTransformer3DModel(attention_head_dim=16, num_layers=layers, ffn_dim=64, text_dim=16, **shape)
+        model: Any = WanTransformer3DModel(attention_head_dim=16, num_layers=layers, ffn_dim=64, text_dim=text_dim, **shape)
         if shape.get("pos_embed_seq_len"):
             model.condition_embedder.image_embedder.pos_embed.data.normal_()
         model.save_pretrained(folder / ("transformer" if number == 1 else f"transformer_{number}"))
     AutoencoderKLWan(**vae).save_pretrained(folder / "vae")
-    text = UMT5Config(vocab_size=384, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2, feed_forward_proj="gated-gelu")
+    text = UMT5Config(vocab_size=384, d_model=text_dim, d_kv=8, d_ff=32, num_layers=1, num_heads=2, feed_forward_proj="gated-gelu")
     UMT5EncoderModel(text).save_pretrained(folder / "text_encoder")
     ByT5Tokenizer(model_max_length=48).save_pretrained(folder / "tokenizer")
     FlowMatchEulerDiscreteScheduler(shift=3.0).save_pretrained(folder / "scheduler")

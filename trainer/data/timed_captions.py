@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from .plan import ClipPlan
     from .takes import Take
 
-_DASH = "[-–—]"  # word processors make the longer ones of a hyphen
-_MARK = re.compile(rf"\[\s*(\d+(?:\.\d+)?)\s*s?\s*{_DASH}\s*(\d+(?:\.\d+)?)\s*s\s*\]", re.IGNORECASE)
-_TIME, _UNIT = r"\d[\d.,:]*", r"(?:ms|s|secs?|seconds?|f|frames?)?"
+_DASH = "[-\u2010-\u2014\u2212]"  # word processors make the longer ones of a hyphen
+_SECONDS = r"(\d{1,9}(?:\.\d{1,9})?)"
+_MARK = re.compile(rf"\[\s*{_SECONDS}\s*s?\s*{_DASH}\s*{_SECONDS}\s*s\s*\]", re.IGNORECASE)
+_TIME, _UNIT = r"\.?\d[\d.,:]*", r"(?:ms|s|secs?|seconds?|f|frames?)?"
 _ALMOST = re.compile(
     rf"\[\s*{_TIME}\s*{_UNIT}\s*(?:{_DASH}|~|to|\.\.+)\s*(?:{_TIME}\s*{_UNIT}|end)?\s*\]"
-    rf"|\[\s*{_TIME}\s*s?\s*{_DASH}\s*{_TIME}\s*s\b(?!\s*\])",
+    rf"|\[\s*{_TIME}\s*s?\s*{_DASH}\s*{_TIME}\s*s\b(?!\s*\])"
+    rf"|\[\s*{_DASH}\s*{_TIME}\s*s\s*\]",
     re.IGNORECASE,
 )
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import fail, nearest
+from ..errors import UserError, fail, nearest
 from .assembly import open_single_files
 from .base import ModelFamily
 from .files import DiffusersFolder, ModelFiles, NoFiles
 from .layout import FileLayout
+from .soundness import require_sound
 
 if TYPE_CHECKING:
     from ..job import ModelSettings
@@ -61,7 +64,8 @@ def open_model(model: Path | ModelSettings, keep_quantized: bool = True) -> Mode
         return _checked(*_in_folder(model))
     if not model.transformer.strip():
         return _checked(*_in_folder(Path(model.source), model.family), model.sampling_order)
-    name, files = open_single_files(model, layouts(), keep_quantized)
+    with _usable_values(model.transformer):
+        name, files = open_single_files(model, layouts(), keep_quantized)
     return _checked(family_class(name), files, model.sampling_order)
 
 
@@ -79,7 +83,22 @@ def _in_folder(folder: Path, family: str = "") -> tuple[type[ModelFamily], Diffu
 
 
 def _checked(kind: type[ModelFamily], files: ModelFiles, order: str = "auto") -> ModelFamily:
-    model = kind(files)
-    model.check_files()
+    with _usable_values(files.name):
+        model = kind(files)
+        model.check_files()
+        require_sound(model)
+    model.check_weights()
     model.choose_order(order)
     return model
+
+
+@contextmanager
+def _usable_values(where: str) -> Iterator[None]:
+    """A configuration's value of another kind than the releases have becomes a UserError."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        found = f"has a configuration that cannot be used ({type(error).__name__}: {error})."
+        raise fail(where, found, "Download the model's configuration again.") from error

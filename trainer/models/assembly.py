@@ -65,12 +65,22 @@ class _Assembly:
             return ""
         self.parts["transformer"] = first
         if second is not None:
+            self._require_pair(file.path, second.path)
             low = self._find("transformer_low", second, [first.kind], TRANSFORMER_PREFIXES, "the model for low noise levels")
             self._add("transformer_2", low)
             if low and low.told.values != first.told.values:
                 differing = sorted(name for name, value in first.told.values.items() if low.told.values.get(name) != value)
                 self._refuse("transformer_low", f"'{low.path}' differs from '{first.path}' in {', '.join(differing)}.", SAME_RELEASE)
         return next(name for name, kind in kinds.items() if kind is first.kind)
+
+    def _require_pair(self, high: Path, low: Path) -> None:
+        """Notes one file in both places, and two files whose names say that they are in each other's."""
+        if high.resolve() == low.resolve():
+            found = f"'{low}' is also the transformer: this model needs two files, for high and for low noise levels."
+            self._refuse("transformer_low", found, "Choose the one for low noise levels.")
+        elif _levels(high) == {"low"} and _levels(low) == {"high"}:
+            found = f"'{high.name}' is by its name the model for low noise levels, and transformer_low the one for high."
+            self._refuse("transformer", found, "Exchange the two.")
 
     def add_vae(self, layout: FileLayout) -> None:
         """The VAE of its own file, or of the transformer's."""
@@ -195,6 +205,11 @@ class _Assembly:
 def _likeness(shipped: Mapping[str, Any], match: Match) -> int:
     """How many of the values that are told are those that ship."""
     return sum(overlaid(shipped, {name: value}) == shipped for name, value in match.told.values.items())
+
+
+def _levels(file: Path) -> set[str]:
+    """The noise levels that a file's name tells of, "high" or "low"."""
+    return {word for word in ("high", "low") if re.search(rf"(?<![a-z]){word}(?![a-z])", file.stem.lower())}
 
 
 def _has_trait(match: Match, shipped: Mapping[str, Any]) -> bool:

@@ -11,6 +11,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from ..errors import fail
+from ..packages import without_broken
 from .files import ModelFiles
 from .key_map import KeyMap
 from .layout import FileLayout
@@ -176,6 +178,20 @@ class ModelFamily(ABC):
     @abstractmethod
     def transformer_class(self) -> type[ModelMixin]:
         """The diffusers class of the transformers."""
+
+    def weight_classes(self) -> dict[str, type[nn.Module]]:
+        """The class of each part that has weights, whether or not this model has the part."""
+        return dict.fromkeys((expert.part for expert in self.spec.experts), self.transformer_class)
+
+    def check_weights(self) -> None:
+        """Raises UserError naming the first part whose tensors, by its files' headers, are not those of its configuration."""
+        try:
+            with without_broken():
+                for part, kind in self.weight_classes().items():
+                    if self.files.has(part):
+                        self.files.require_fit(part, kind)
+        except ImportError as error:
+            raise fail(self.files.name, f"cannot be checked ({type(error).__name__}: {error}).", "Install what it names.") from error
 
     def load_transformer(self, dtype: torch.dtype, part: str = "transformer") -> ModelMixin:
         """A transformer on the CPU, in eval mode, without gradients."""

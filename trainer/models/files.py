@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..errors import Problem, UserError, fail
-from .tensor_file import open_tensors
+from .folder_fit import indexed_files, load_strictly, require_fit
+from .tensor_file import open_tensors, read_object
 
 if TYPE_CHECKING:
     import torch
@@ -50,6 +50,10 @@ class ModelFiles(Protocol):
         """A folder of the part's small files, such as a tokenizer's, for `from_pretrained`."""
         ...
 
+    def require_fit(self, part: str, kind: type[nn.Module]) -> None:
+        """Raises UserError, from headers alone, if a part's tensors are not those that the class has with its configuration."""
+        ...
+
     def load(self, part: str, kind: type[M], dtype: torch.dtype) -> M:
         """A part as a diffusers or transformers class on the CPU; raises OSError or ValueError if the files do not fit."""
         ...
@@ -83,7 +87,7 @@ class DiffusersFolder:
         files = [self.root / part / name for name in names] if part != "model_index" else [self.root / "model_index.json"]
         for file in files:
             if file.is_file():
-                return json.loads(file.read_text(encoding="utf-8"))
+                return read_object(file)
         return {}
 
     def has(self, part: str) -> bool:
@@ -102,9 +106,9 @@ class DiffusersFolder:
             return Problem(where, "holds no .safetensors file.", "Download the weights; other formats are not loaded.")
         for index in sorted((self.root / part).glob("*.safetensors.index.json")):
             try:
-                named = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-            except (ValueError, KeyError, TypeError, AttributeError):
-                return Problem(str(index), "is not an index of files.", "Download it again.")
+                named = set(indexed_files(index))
+            except UserError as error:
+                return error.problems[0]
             if missing := sorted(named - {file.name for file in files}):
                 found = f"lacks {', '.join(missing)}: {index.name} names {len(named)} files, and {len(named) - len(missing)} are there."
                 return Problem(where, found, "Download the missing files.")
@@ -126,9 +130,13 @@ class DiffusersFolder:
         """The part's subfolder."""
         return self.root / part
 
+    def require_fit(self, part: str, kind: type[nn.Module]) -> None:
+        """As the class's loader sees the headers."""
+        require_fit(self.root / part, f"{self.root}, {part}", kind, self.config(part))
+
     def load(self, part: str, kind: type[M], dtype: torch.dtype) -> M:
-        """The part by the class's own `from_pretrained`."""
-        return kind.from_pretrained(self.root / part, torch_dtype=dtype, use_safetensors=True)  # type: ignore[attr-defined]
+        """The part by the class's own `from_pretrained`; raises UserError if that leaves a tensor unfilled."""
+        return load_strictly(self.root / part, f"{self.root}, {part}", kind, dtype)
 
     def tensor(self, part: str, name: str) -> Tensor:
         """Read from the first of the part's files that holds it."""
@@ -167,6 +175,9 @@ class NoFiles:
     def folder(self, part: str) -> Path:
         """Raises UserError."""
         raise self._absent(part)
+
+    def require_fit(self, part: str, kind: type[nn.Module]) -> None:
+        """Nothing to compare."""
 
     def load(self, part: str, kind: type[M], dtype: torch.dtype) -> M:
         """Raises UserError."""

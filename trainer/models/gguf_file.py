@@ -26,10 +26,10 @@ class GgufFile:
         self.path, self.metadata = path, dict[str, str]()
         try:
             reader = GGUFReader(path)
-        except (ValueError, IndexError, KeyError, OSError) as error:
+            self.tensors = {tensor.name: _stored(tensor, _original(reader, tensor.name)) for tensor in reader.tensors}
+        except (ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
             raise fail(str(path), f"is not a readable GGUF file: {error}.", "Download it again.") from None
         self._data: dict[str, Any] = {tensor.name: tensor.data for tensor in reader.tensors}
-        self.tensors = {tensor.name: _stored(tensor, _original(reader, tensor.name)) for tensor in reader.tensors}
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Tensor:
         """Rows `start` to `stop` of a tensor: numbers in its shape, of block types uint8 [rows, bytes]."""
@@ -46,9 +46,11 @@ class GgufFile:
 
 
 def _stored(tensor: Any, original: tuple[int, ...] | None) -> Stored:
+    """A tensor's entry; raises ValueError if its shape does not hold its numbers."""
     kind = tensor.tensor_type.name
     shape = original or tuple(int(size) for size in reversed(tensor.shape))
-    assert math.prod(shape) == int(tensor.n_elements), tensor.name
+    if math.prod(shape) != int(tensor.n_elements) or 0 in shape:
+        raise ValueError(f"'{tensor.name}' of {int(tensor.n_elements)} numbers cannot be {'x'.join(map(str, shape))}")
     return Stored(kind if kind in TORCH else GGUF + kind, shape, int(tensor.data_offset), int(tensor.data_offset + tensor.n_bytes))
 
 

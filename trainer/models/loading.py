@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -60,7 +60,11 @@ def load_model(
 
 def planned(kind: type[M], config: Config, match: Match, strict: bool) -> tuple[M, dict[str, dict[str, Shape]], Convert]:
     """The model without weights, which of its tensors each of the file's holds, and how they are got out; UserError as for `load_model`."""
-    model, part = empty_model(kind, config), match.part
+    part = match.part
+    try:
+        model = empty_model(kind, config)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise fail(str(part.file.path), f"tells of a configuration that no model has ({type(error).__name__}: {error}).", CURE) from error
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     convert = _conversion(part, shapes, match.kind.keys(config) if match.kind.keys else None)
     places = _places(part, shapes, convert)
@@ -157,7 +161,7 @@ def _places(part: StoredPart, shapes: Mapping[str, Shape], convert: Convert) -> 
         except KeyError:
             continue
         except RuntimeError:  # rows that cannot be parted
-            raise fail(str(part.file.path), f"'{name}' is {_written(found[name])}, which does not fit this model.", CURE) from None
+            raise fail(str(part.file.path), f"'{name}' is {written(found[name])}, which does not fit this model.", CURE) from None
         if held.keys() <= shapes.keys():
             places[name] = {own: tuple(tensor.shape) for own, tensor in held.items()}
     return places
@@ -174,7 +178,7 @@ def _require_fit(
         raise fail(where, f"has {len(strangers)} tensors that this model does not have (such as '{strangers[0]}').", CURE)
     for name, shape in held.items():
         if _plain(shape) != _plain(shapes[name]):
-            raise fail(where, f"has '{name}' of {_written(shape)}, and this model's is {_written(shapes[name])}.", CURE)
+            raise fail(where, f"has '{name}' of {written(shape)}, and this model's is {written(shapes[name])}.", CURE)
 
 
 def _plain(shape: Shape) -> Shape:
@@ -182,7 +186,8 @@ def _plain(shape: Shape) -> Shape:
     return tuple(size for size in shape if size != 1)
 
 
-def _written(shape: Shape) -> str:
+def written(shape: Iterable[int]) -> str:
+    """A shape as users read it."""
     return "x".join(map(str, shape)) or "a number"
 
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .tensor_file import json_object
+
 Shape = tuple[int, ...]
 OWN_CONFIG = "video_trainer.config"
 
@@ -58,7 +60,6 @@ def with_config(part: str, config: Mapping[str, Any]) -> dict[str, str]:
 def _object(text: str) -> dict[str, Any]:
     """A JSON object, empty if the text is none."""
     try:
-        parsed = json.loads(text)
+        return json_object(text)
     except ValueError:
         return {}
-    return parsed if isinstance(parsed, dict) else {}

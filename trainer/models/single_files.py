@@ -12,7 +12,7 @@ from ..errors import Problem, fail
 from .encoder_kinds import ENCODERS, SENTENCEPIECE
 from .key_tensors import place_of
 from .layout import FileLayout, overlaid
-from .loading import load_model
+from .loading import load_model, planned
 from .recognition import Match
 from .tokenizer_files import (
     copy_tokenizer,
@@ -97,6 +97,10 @@ class SingleFiles:
         else:
             write_small_files(folder, part, config)
         return folder
+
+    def require_fit(self, part: str, kind: type[nn.Module]) -> None:
+        """As `load` does before it reads a tensor."""
+        planned(kind, self.config(part), self._parts[part], strict=part.startswith("transformer"))
 
     def load(self, part: str, kind: type[M], dtype: torch.dtype) -> M:
         """The part on the CPU, read tensor by tensor; raises UserError, before that, if its file does not fit."""

@@ -8,13 +8,12 @@ number times its scale; the scales of inputs only serve fp8 products and are lef
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError, fail
 from .shapes import Shapes
-from .tensor_file import GGUF, TORCH, Stored, TensorFile
+from .tensor_file import GGUF, TORCH, Stored, TensorFile, json_object
 
 if TYPE_CHECKING:
     import torch
@@ -128,6 +127,8 @@ class StoredPart:
         for weight, scale in self._scales.items():
             if weight not in names:
                 raise self._unknown(f"'{scale}' is the scale of a weight that is not there")
+            if not self._stored(weight).shape:
+                raise self._unknown(f"'{scale}' is the scale of a single number")
             rows, count = self._stored(weight).shape[0], self._stored(scale).count
             if count not in (1, rows):
                 raise self._unknown(f"'{scale}' has {count} numbers for {rows} rows")
@@ -158,7 +159,6 @@ def _format(told: object) -> str:
 def _parsed(text: str | bytes) -> dict[str, Any]:
     """A JSON object, empty if it is none."""
     try:
-        parsed = json.loads(text)
+        return json_object(text)
     except ValueError:
         return {}
-    return parsed if isinstance(parsed, dict) else {}

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import UserError, fail
 
@@ -80,6 +80,25 @@ def open_tensors(path: Path) -> TensorFile:
     return SafetensorsFile(path)
 
 
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """A JSON object; raises ValueError if the text is none, is not UTF-8 or is nested too deeply."""
+    try:
+        parsed = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(parsed, dict):
+        raise ValueError("it is no object")
+    return parsed
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """A file's JSON object; raises UserError if it holds none."""
+    try:
+        return json_object(file.read_bytes())
+    except (ValueError, OSError) as error:
+        raise fail(str(file), f"is not a readable JSON file: {error}.", "Download it again.") from None
+
+
 class SafetensorsFile:
     """A safetensors file; its header is read and checked against the file's size, no tensor is touched."""
 
@@ -92,8 +111,10 @@ class SafetensorsFile:
                 raise self._unreadable(size, length)
             header = file.read(length)
         try:
-            parsed = json.loads(header)
-            self.metadata: dict[str, str] = parsed.pop("__metadata__", {})
+            parsed = json_object(header)
+            self.metadata: dict[str, str] = parsed.pop("__metadata__", None) or {}
+            if not all(isinstance(value, str) for value in self.metadata.values()):
+                raise ValueError
             begin = 8 + length
             self.tensors = {name: _stored(entry, begin) for name, entry in parsed.items()}
         except (ValueError, KeyError, TypeError, AttributeError):

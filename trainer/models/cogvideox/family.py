@@ -71,6 +71,13 @@ class CogVideoX(ModelFamily):
         """The transformer on the meta device, its table of positions too, which is hundreds of megabytes."""
         return super().skeleton.to("meta")
 
+    def weight_classes(self) -> dict[str, type[nn.Module]]:
+        """The transformers', the VAE's and the encoders'."""
+        from diffusers import AutoencoderKLCogVideoX
+        from transformers import T5EncoderModel
+
+        return {**super().weight_classes(), "vae": AutoencoderKLCogVideoX, "text_encoder": T5EncoderModel}
+
     def load_vae(self) -> nn.Module:
         """AutoencoderKLCogVideoX on the CPU."""
         from diffusers import AutoencoderKLCogVideoX

@@ -108,6 +108,19 @@ class FramePack(ModelFamily):
 
         return HunyuanVideoFramepackTransformer3DModel
 
+    def weight_classes(self) -> dict[str, type[nn.Module]]:
+        """The transformers', the VAE's and the encoders'."""
+        from diffusers import AutoencoderKLHunyuanVideo
+        from transformers import CLIPTextModel, LlamaModel, SiglipVisionModel
+
+        return {
+            **super().weight_classes(),
+            "vae": AutoencoderKLHunyuanVideo,
+            "text_encoder": LlamaModel,
+            "text_encoder_2": CLIPTextModel,
+            "image_encoder": SiglipVisionModel,
+        }
+
     def load_vae(self) -> nn.Module:
         """AutoencoderKLHunyuanVideo on the CPU."""
         from diffusers import AutoencoderKLHunyuanVideo

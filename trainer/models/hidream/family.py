@@ -128,6 +128,20 @@ class HiDream(ModelFamily):
         make_differentiable(transformer)
         return transformer
 
+    def weight_classes(self) -> dict[str, type[nn.Module]]:
+        """The transformers', the VAE's and the encoders'."""
+        from diffusers import AutoencoderKL
+        from transformers import CLIPTextModelWithProjection, LlamaModel, T5EncoderModel
+
+        return {
+            **super().weight_classes(),
+            "vae": AutoencoderKL,
+            "text_encoder": CLIPTextModelWithProjection,
+            "text_encoder_2": CLIPTextModelWithProjection,
+            "text_encoder_3": T5EncoderModel,
+            "text_encoder_4": LlamaModel,
+        }
+
     def load_vae(self) -> nn.Module:
         """AutoencoderKL on the CPU."""
         from diffusers import AutoencoderKL

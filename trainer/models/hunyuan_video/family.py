@@ -112,6 +112,21 @@ class HunyuanVideo(ModelFamily):
 
         return HunyuanVideoTransformer3DModel
 
+    def weight_classes(self) -> dict[str, type[nn.Module]]:
+        """The transformers', the VAE's and the encoders'."""
+        from diffusers import AutoencoderKLHunyuanVideo
+        from transformers import CLIPTextModel, CLIPVisionModel, LlamaModel, LlavaForConditionalGeneration
+
+        whole = self.form and not self.files.has("image_encoder")
+
+        return {
+            **super().weight_classes(),
+            "vae": AutoencoderKLHunyuanVideo,
+            "text_encoder": LlavaForConditionalGeneration if whole else LlamaModel,
+            "text_encoder_2": CLIPTextModel,
+            "image_encoder": CLIPVisionModel,
+        }
+
     def load_vae(self) -> nn.Module:
         """AutoencoderKLHunyuanVideo on the CPU."""
         from diffusers import AutoencoderKLHunyuanVideo

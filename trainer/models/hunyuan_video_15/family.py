@@ -109,6 +109,19 @@ class HunyuanVideo15(ModelFamily):
 
         return HunyuanVideo15Transformer3DModel
 
+    def weight_classes(self) -> dict[str, type[nn.Module]]:
+        """The transformers', the VAE's and the encoders'."""
+        from diffusers import AutoencoderKLHunyuanVideo15
+        from transformers import Qwen2_5_VLTextModel, SiglipVisionModel, T5EncoderModel
+
+        return {
+            **super().weight_classes(),
+            "vae": AutoencoderKLHunyuanVideo15,
+            "text_encoder": Qwen2_5_VLTextModel,
+            "text_encoder_2": T5EncoderModel,
+            "image_encoder": SiglipVisionModel,
+        }
+
     def load_vae(self) -> nn.Module:
         """AutoencoderKLHunyuanVideo15 on the CPU."""
         from diffusers import AutoencoderKLHunyuanVideo15

@@ -84,6 +84,13 @@ class LTXVideo(ModelFamily):
 
         return LTXVideoTransformer3DModel
 
+    def weight_classes(self) -> dict[str, type[nn.Module]]:
+        """The transformers', the VAE's and the encoders'."""
+        from diffusers import AutoencoderKLLTXVideo
+        from transformers import T5EncoderModel
+
+        return {**super().weight_classes(), "vae": AutoencoderKLLTXVideo, "text_encoder": T5EncoderModel}
+
     def load_vae(self) -> nn.Module:
         """AutoencoderKLLTXVideo on the CPU."""
         from diffusers import AutoencoderKLLTXVideo

@@ -82,6 +82,13 @@ class Mochi(ModelFamily):
 
         return MochiTransformer3DModel
 
+    def weight_classes(self) -> dict[str, type[nn.Module]]:
+        """The transformers', the VAE's and the encoders'."""
+        from diffusers import AutoencoderKLMochi
+        from transformers import T5EncoderModel
+
+        return {**super().weight_classes(), "vae": AutoencoderKLMochi, "text_encoder": T5EncoderModel}
+
     def load_vae(self) -> nn.Module:
         """AutoencoderKLMochi on the CPU."""
         from diffusers import AutoencoderKLMochi

@@ -98,6 +98,13 @@ class Wan(ModelFamily):
 
         return WanTransformer3DModel
 
+    def weight_classes(self) -> dict[str, type[nn.Module]]:
+        """The transformers', the VAE's and the encoders'."""
+        from diffusers import AutoencoderKLWan
+        from transformers import CLIPVisionModel, UMT5EncoderModel
+
+        return {**super().weight_classes(), "vae": AutoencoderKLWan, "text_encoder": UMT5EncoderModel, "image_encoder": CLIPVisionModel}
+
     def load_vae(self) -> nn.Module:
         """AutoencoderKLWan on the CPU."""
         from diffusers import AutoencoderKLWan

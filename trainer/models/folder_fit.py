@@ -1,0 +1,131 @@
+"""Whether the weights of a diffusers folder's part are all of the model that its configuration describes, and no more layers than that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import UserError, fail
+from .loading import Shape, empty_model, written
+from .tensor_file import open_tensors, read_object
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+M = TypeVar("M", bound="nn.Module")
+CURE = "Download this part of the model again."
+NUMBER = re.compile(r"\.\d+(?=\.)")
+
+
+def require_fit(folder: Path, where: str, kind: type[nn.Module], config: Mapping[str, Any]) -> None:
+    """Raises UserError if, by the headers, tensors are missing, of another shape, or of layers that the configuration does not have.
+
+    Of diffusers' classes names and shapes are compared; those of transformers rename on load, so their loader is asked, without memory.
+    """
+    from diffusers import ModelMixin
+
+    if "quantization_config" in config:  # its tensors are not the model's own before it is loaded
+        return
+    with _told(where):
+        if not issubclass(kind, ModelMixin):
+            with _quiet():
+                model, info = _loaded(folder, kind, device_map="meta")
+            _require_whole(where, model, info)
+            return
+        model = empty_model(kind, config)
+        held = _renamed(model, _shapes(folder))
+        wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        needed = dict(model.named_parameters())  # buffers are made by the class
+        info = {
+            "missing_keys": needed.keys() - held.keys(),
+            "unexpected_keys": held.keys() - wanted.keys(),
+            "mismatched_keys": [(name, held[name], wanted[name]) for name in needed if name in held and held[name] != wanted[name]],
+        }
+        _require_whole(where, model, info)
+
+
+def load_strictly(folder: Path, where: str, kind: type[M], dtype: torch.dtype) -> M:
+    """The part on the CPU; raises UserError for what `require_fit` does, as the class's own loader tells it."""
+    model, info = _loaded(folder, kind, torch_dtype=dtype)
+    _require_whole(where, model, info)
+    return model
+
+
+def _loaded(folder: Path, kind: type[M], **options: object) -> tuple[M, dict[str, Any]]:
+    """A model and what its loader says of it."""
+    return kind.from_pretrained(folder, use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True, **options)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _told(where: str) -> Iterator[None]:
+    """Whatever the libraries raise on files that do not fit becomes a UserError."""
+    try:
+        yield
+    except (UserError, MemoryError, ImportError):
+        raise
+    except Exception as error:
+        raise fail(where, f"could not be loaded ({type(error).__name__}: {error}).", CURE) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' bars and reports, which come when the part is loaded in earnest."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _require_whole(where: str, model: nn.Module, info: Mapping[str, Any]) -> None:
+    if missing := sorted(info["missing_keys"]):
+        raise fail(where, f"lacks {len(missing)} of this model's tensors (such as '{missing[0]}').", CURE)
+    for name, found, wanted in sorted(info["mismatched_keys"]):
+        raise fail(where, f"has '{name}' of {written(found)}, and by its configuration it is {written(wanted)}.", CURE)
+    if more := _further_layers(model.state_dict(), info["unexpected_keys"]):
+        raise fail(where, f"has {len(more)} tensors of layers that its configuration does not have (such as '{more[0]}').", CURE)
+
+
+def _further_layers(own: Iterable[str], strangers: Iterable[str]) -> list[str]:
+    """Strange tensors that are called as the model's own but for a number; what other parts a file holds is left out on purpose."""
+    alike = {NUMBER.sub(".*", name) for name in own if NUMBER.search(name)}
+    return sorted(name for name in strangers if NUMBER.sub(".*", name) in alike)
+
+
+def indexed_files(index: Path) -> list[str]:
+    """The names of the files that an index of shards names; raises UserError if it is none."""
+    places = read_object(index).get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        raise fail(str(index), "is not an index of files.", "Download it again.")
+    return sorted(set(places.values()))
+
+
+def _shapes(folder: Path) -> dict[str, Shape]:
+    """The shapes of all tensors of the part's files, those alone that the index names where there is one."""
+    from diffusers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFETENSORS_WEIGHTS_NAME
+
+    whole, index = folder / SAFETENSORS_WEIGHTS_NAME, folder / SAFE_WEIGHTS_INDEX_NAME
+    if not whole.is_file() and not index.is_file():
+        raise fail(str(folder), f"has neither {whole.name} nor {index.name}.", CURE)
+    files = [whole] if whole.is_file() else [folder / name for name in indexed_files(index)]
+    return {name: stored.shape for file in files for name, stored in open_tensors(file).tensors.items()}
+
+
+def _renamed(model: nn.Module, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
+    """Under the names that the class's loader gives tensors of older releases."""
+    import torch
+
+    state = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
+    made: Any = model
+    fixed = made._fix_state_dict_keys_on_load(state) or state if hasattr(made, "_fix_state_dict_keys_on_load") else state
+    return {name: tuple(tensor.shape) for name, tensor in fixed.items()}
