@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -103,6 +104,25 @@ def test_what_other_parts_of_a_release_hold_is_left_out(folder: Path) -> None:
     )
     altered(folder / TRANSFORMER, lambda tensors: tensors.update({"blocks.0.attn2.norm_added_q.weight": torch.zeros(2)}))
     open_model(folder)
+
+
+def test_a_loader_that_leaves_tied_embeddings_random_does_no_harm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As UMT5's of transformers 5.0 to 5.2 does for a configuration such as that of Wan's release."""
+    from transformers import UMT5EncoderModel
+
+    config = json.loads((folder / "text_encoder/config.json").read_text(encoding="utf-8"))
+    (folder / "text_encoder/config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}), encoding="utf-8")
+    load = UMT5EncoderModel.from_pretrained.__func__
+
+    def untied(cls: Any, *arguments: Any, **options: Any) -> Any:
+        model, info = load(cls, *arguments, **options)
+        embeddings = model.encoder.embed_tokens
+        embeddings.weight = torch.nn.Parameter(torch.randn_like(model.shared.weight))
+        return model, {**info, "missing_keys": {"encoder.embed_tokens.weight"}}
+
+    monkeypatch.setattr(UMT5EncoderModel, "from_pretrained", classmethod(untied))
+    encoder: Any = open_model(folder).load_text_encoder(torch.float32).module
+    assert torch.equal(encoder.encoder.embed_tokens.weight, load_file(folder / "text_encoder/model.safetensors")["shared.weight"])
 
 
 def test_an_index_that_omits_a_shards_tensors(folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -57,7 +57,25 @@ def load_strictly(folder: Path, where: str, kind: type[M], dtype: torch.dtype) -
 
 def _loaded(folder: Path, kind: type[M], **options: object) -> tuple[M, dict[str, Any]]:
     """A model and what its loader says of it."""
-    return kind.from_pretrained(folder, use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True, **options)  # type: ignore[attr-defined]
+    model, info = kind.from_pretrained(  # type: ignore[attr-defined]
+        folder, use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True, **options
+    )
+    _tie(model, info["missing_keys"])
+    return model, info
+
+
+def _tie(model: nn.Module, missing: Collection[str]) -> None:
+    """Gives tensors that the file lacks the ones that they are tied to.
+
+    transformers 5.0 to 5.2 leave UMT5's embeddings random where the configuration does not tie those of input and output.
+    """
+    ties: Any = getattr(model, "_tied_weights_keys", None)
+    if not isinstance(ties, dict):  # of transformers 4, which ties them itself
+        return
+    for name in missing:
+        if name in ties and ties[name] not in missing:
+            module, _, attribute = name.rpartition(".")
+            setattr(model.get_submodule(module), attribute, model.get_parameter(ties[name]))
 
 
 @contextmanager
@@ -88,7 +106,10 @@ def _quiet() -> Iterator[None]:
 
 
 def _require_whole(where: str, model: nn.Module, info: Mapping[str, Any]) -> None:
-    if missing := sorted(info["missing_keys"]):
+    own, absent = dict(model.named_parameters(remove_duplicate=False)), set(info["missing_keys"])
+    held = {id(tensor) for name, tensor in own.items() if name not in absent}
+    # some releases of transformers count a tensor as missing that is tied to one they found
+    if missing := sorted(name for name in absent if name not in own or id(own[name]) not in held):
         raise fail(where, f"lacks {len(missing)} of this model's tensors (such as '{missing[0]}').", CURE)
     for name, found, wanted in sorted(info["mismatched_keys"]):
         raise fail(where, f"has '{name}' of {written(found)}, and by its configuration it is {written(wanted)}.", CURE)
