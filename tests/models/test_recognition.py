@@ -30,7 +30,9 @@ OFFICIAL: dict[str, dict[str, Any]] = {  # file -> arguments of core's WanModel,
     "wan2.1_flf2v_720p_14B_fp16": {**WIDE, **SEES, "flf_pos_embed_token_number": 514},
     "wan2.2_ti2v_5B_fp16": {**WIDE, "dim": 3072, "ffn_dim": 14336, "num_heads": 24, "num_layers": 30, "in_dim": 48, "out_dim": 48},
     "wan2.2_t2v_high_noise_14B_fp8_scaled": {**WIDE, "model_type": "t2v"},
+    "wan2.2_t2v_low_noise_14B_fp8_scaled": {**WIDE, "model_type": "t2v"},
     "wan2.2_i2v_high_noise_14B_fp8_scaled": {**WIDE, "model_type": "t2v", "in_dim": 36},
+    "wan2.2_i2v_low_noise_14B_fp8_scaled": {**WIDE, "model_type": "t2v", "in_dim": 36},
 }  # fmt: skip
 MODELS = {  # single files -> variant
     ("wan2.1_t2v_1.3B_fp16", ""): "t2v-1.3b",
@@ -38,8 +40,8 @@ MODELS = {  # single files -> variant
     ("wan2.1_i2v_480p_14B_fp16", ""): "i2v-14b-480p",
     ("wan2.1_flf2v_720p_14B_fp16", ""): "flf2v-14b",
     ("wan2.2_ti2v_5B_fp16", ""): "ti2v-5b",
-    ("wan2.2_t2v_high_noise_14B_fp8_scaled", "wan2.2_t2v_high_noise_14B_fp8_scaled"): "t2v-a14b",
-    ("wan2.2_i2v_high_noise_14B_fp8_scaled", "wan2.2_i2v_high_noise_14B_fp8_scaled"): "i2v-a14b",
+    ("wan2.2_t2v_high_noise_14B_fp8_scaled", "wan2.2_t2v_low_noise_14B_fp8_scaled"): "t2v-a14b",
+    ("wan2.2_i2v_high_noise_14B_fp8_scaled", "wan2.2_i2v_low_noise_14B_fp8_scaled"): "i2v-a14b",
 }
 LAYOUTS = layouts()
 
