@@ -13,8 +13,8 @@ from tests.tiny.hunyuan_video_15 import TEXT, VAE, write_tiny
 from trainer.adapters.file import load_lora, save_lora
 from trainer.adapters.lora import Lora
 from trainer.job import AdapterSettings
-from trainer.models import open_model
-from trainer.models.hunyuan_video_15 import keys
+from trainer.models.files import DiffusersFolder
+from trainer.models.hunyuan_video_15 import Family, keys
 from trainer.models.hunyuan_video_15.text import CROP, SYSTEM
 from trainer.models.key_tensors import from_comfy, to_comfy
 
@@ -44,7 +44,7 @@ def comfy():
 def exported(tmp_path_factory):
     """A model with core's fixed sizes, and its transformer's and VAE's tensors in ComfyUI's names."""
     folder = tmp_path_factory.mktemp("exported")
-    family = open_model(write_tiny(folder / "model", "i2v", **FIXED))
+    family = Family(DiffusersFolder(write_tiny(folder / "model", "i2v", **FIXED)))  # whose encoders are not of these widths
     family.write_comfy_files(folder / "transformer.safetensors", folder / "vae.safetensors")
     return family, load_file(folder / "transformer.safetensors"), load_file(folder / "vae.safetensors")
 
