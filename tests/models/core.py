@@ -16,15 +16,15 @@ from tests.conftest import find_comfyui
 
 
 @contextmanager
-def core() -> Iterator[Any]:
-    """The package `comfy`, computing on the CPU; skips the test if there is no ComfyUI."""
+def core(*modules: str) -> Iterator[Any]:
+    """The package `comfy` with these of its modules, computing on the CPU; skips the test if there is no ComfyUI."""
     path = find_comfyui()
     if path is None:
         pytest.skip("no ComfyUI found: set COMFYUI_PATH")
     sys.path.insert(0, str(path))
     try:
         import_module("comfy.cli_args").args.cpu = True
-        for name in ("model_detection", "model_base", "model_patcher", "lora", "lora_convert", "utils", "ldm.wan.vae", "ldm.wan.vae2_2"):
+        for name in modules:
             import_module(f"comfy.{name}")
         yield sys.modules["comfy"]
     finally:

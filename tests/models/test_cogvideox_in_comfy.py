@@ -1,7 +1,5 @@
 """CogVideoX's tensors and LoRA under ComfyUI's names give the same numbers in ComfyUI's own modules."""
 
-import sys
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -9,7 +7,7 @@ import torch
 from diffusers import AutoencoderKLCogVideoX
 from safetensors.torch import load_file
 
-from tests.conftest import find_comfyui
+from tests.models.core import core
 from tests.tiny.cogvideox import SIDE, TOKENS, TRANSFORMER, VARIANTS, tiny_transformer, write_tiny_cogvideox
 from trainer.adapters.file import save_lora
 from trainer.adapters.lora import Lora
@@ -27,19 +25,8 @@ RANKS = [("2b", 16, 4.0), ("5b", 16, 64.0), ("15_i2v", 16, 4.0)]
 
 @pytest.fixture(scope="module")
 def comfy():
-    path = find_comfyui()
-    if path is None:
-        pytest.skip("no ComfyUI found: set COMFYUI_PATH")
-    sys.path.insert(0, str(path))
-    try:
-        from comfy.cli_args import args
-
-        args.cpu = True
-        for name in ("comfy.supported_models", "comfy.model_detection", "comfy.ldm.cogvideo.vae", "comfy.lora", "comfy.ops"):
-            import_module(name)
-        yield sys.modules["comfy"]
-    finally:
-        sys.path.remove(str(path))
+    with core("supported_models", "model_detection", "ldm.cogvideo.vae", "lora", "ops") as package:
+        yield package
 
 
 def comfy_model(comfy, variant):

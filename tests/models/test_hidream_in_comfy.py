@@ -3,9 +3,7 @@
 On square pictures: others are padded by diffusers and the original code, but not by core.
 """
 
-import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.conftest import find_comfyui
+from tests.models.core import core
 from tests.tiny.hidream import TOKENS, TRANSFORMER, tiny_transformer, tiny_vae, write_tiny_hidream
 from trainer.adapters.file import save_lora
 from trainer.adapters.lora import Lora
@@ -28,19 +26,8 @@ from trainer.models.key_tensors import to_comfy
 
 @pytest.fixture(scope="module")
 def comfy() -> Iterator[ModuleType]:
-    path = find_comfyui()
-    if path is None:
-        pytest.skip("no ComfyUI found: set COMFYUI_PATH")
-    sys.path.insert(0, str(path))
-    try:
-        from comfy.cli_args import args
-
-        args.cpu = True
-        for name in ("supported_models", "model_detection", "diffusers_convert", "ldm.modules.diffusionmodules.model", "lora", "ops"):
-            import_module(f"comfy.{name}")
-        yield sys.modules["comfy"]
-    finally:
-        sys.path.remove(str(path))
+    with core("supported_models", "model_detection", "diffusers_convert", "ldm.modules.diffusionmodules.model", "lora", "ops") as package:
+        yield package
 
 
 def comfy_model(comfy: Any) -> Any:

@@ -1,14 +1,12 @@
 """HunyuanVideo-1.5's tensors and LoRA under ComfyUI's names, which fuse several modules, give the same numbers in ComfyUI's model."""
 
-import sys
-from importlib import import_module
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.conftest import find_comfyui
+from tests.models.core import core
 from tests.tiny.hunyuan_video_15 import TEXT, VAE, write_tiny
 from trainer.adapters.file import load_lora, save_lora
 from trainer.adapters.lora import Lora
@@ -25,19 +23,9 @@ FIXED = {  # the sizes that core does not read from a file
 
 @pytest.fixture(scope="module")
 def comfy():
-    path = find_comfyui()
-    if path is None:
-        pytest.skip("no ComfyUI found: set COMFYUI_PATH")
-    sys.path.insert(0, str(path))
-    try:
-        from comfy.cli_args import args
-
-        args.cpu = True
-        for name in ("model_detection", "ldm.hunyuan_video.vae_refiner", "ldm.models.autoencoder", "text_encoders.hunyuan_video", "lora"):
-            import_module(f"comfy.{name}")
-        yield sys.modules["comfy"]
-    finally:
-        sys.path.remove(str(path))
+    names = "model_detection", "ldm.hunyuan_video.vae_refiner", "ldm.models.autoencoder", "text_encoders.hunyuan_video", "lora"
+    with core(*names) as package:
+        yield package
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,10 @@
 """HunyuanVideo's tensors and LoRA files under ComfyUI's names, which fuse several modules, give the same numbers in ComfyUI's model."""
 
-import sys
-from importlib import import_module
-
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.conftest import find_comfyui
+from tests.models.core import core
 from tests.tiny.hunyuan_video import POOLED_WIDTH, TEXT_WIDTH, write_i2v_concat, write_i2v_replace, write_t2v
 from trainer.adapters.comfy import parted
 from trainer.adapters.comfy import to_comfy as lora_to_comfy
@@ -23,21 +20,8 @@ WRITERS = {"t2v": write_t2v, "i2v-concat": write_i2v_concat, "i2v-replace": writ
 
 @pytest.fixture(scope="module")
 def comfy():
-    path = find_comfyui()
-    if path is None:
-        pytest.skip("no ComfyUI found: set COMFYUI_PATH")
-    sys.path.insert(0, str(path))
-    try:
-        from comfy.cli_args import args
-
-        args.cpu = True
-        for name in ("hunyuan_video.model", "models.autoencoder"):
-            import_module(f"comfy.ldm.{name}")
-        for name in ("lora", "ops", "model_base", "diffusers_convert"):
-            import_module(f"comfy.{name}")
-        yield sys.modules["comfy"]
-    finally:
-        sys.path.remove(str(path))
+    with core("ldm.hunyuan_video.model", "ldm.models.autoencoder", "lora", "ops", "model_base", "diffusers_convert") as package:
+        yield package
 
 
 class World:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +14,7 @@ from diffusers import AutoencoderKLLTXVideo, LTXVideoTransformer3DModel
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from tests.conftest import find_comfyui
+from tests.models.core import core
 from tests.tiny.ltx_video import VAES, write_tiny_ltx
 from trainer.adapters.file import save_lora
 from trainer.adapters.lora import Lora
@@ -47,26 +45,9 @@ RELEASED_VAES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def comfy() -> Iterator[ModuleType]:
-    path = find_comfyui()
-    if path is None:
-        pytest.skip("no ComfyUI found: set COMFYUI_PATH")
-    sys.path.insert(0, str(path))
-    try:
-        from comfy.cli_args import args
-
-        args.cpu = True
-        for name in (
-            "ldm.lightricks.model",
-            "ldm.lightricks.vae.causal_video_autoencoder",
-            "model_detection",
-            "model_patcher",
-            "lora",
-            "ops",
-        ):
-            import_module(f"comfy.{name}")
-        yield sys.modules["comfy"]
-    finally:
-        sys.path.remove(str(path))
+    names = "ldm.lightricks.model", "ldm.lightricks.vae.causal_video_autoencoder", "model_detection", "model_patcher", "lora", "ops"
+    with core(*names) as package:
+        yield package
 
 
 @pytest.fixture(params=["0.9", "0.9.5"])

@@ -1,9 +1,7 @@
 """Mochi's tensors and LoRA under ComfyUI's names give the same numbers in ComfyUI's own modules."""
 
-import sys
 from collections.abc import Iterator
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,7 +11,7 @@ import torch
 from diffusers.models.attention import FeedForward
 from safetensors.torch import load_file
 
-from tests.conftest import find_comfyui
+from tests.models.core import core
 from tests.tiny.mochi import tiny_transformer, tiny_vae, write_tiny_mochi
 from trainer.adapters.file import save_lora
 from trainer.adapters.lora import Lora
@@ -28,19 +26,8 @@ HIDDEN = 8192  # of the feed-forward: core takes no other
 
 @pytest.fixture(scope="module")
 def comfy() -> Iterator[ModuleType]:
-    path = find_comfyui()
-    if path is None:
-        pytest.skip("no ComfyUI found: set COMFYUI_PATH")
-    sys.path.insert(0, str(path))
-    try:
-        from comfy.cli_args import args
-
-        args.cpu = True
-        for name in ("comfy.supported_models", "comfy.model_detection", "comfy.ldm.genmo.vae.model", "comfy.lora", "comfy.ops"):
-            import_module(name)
-        yield sys.modules["comfy"]
-    finally:
-        sys.path.remove(str(path))
+    with core("supported_models", "model_detection", "ldm.genmo.vae.model", "lora", "ops") as package:
+        yield package
 
 
 @pytest.fixture

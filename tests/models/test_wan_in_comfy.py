@@ -33,7 +33,8 @@ VARIANTS: dict[str, tuple[dict[str, Any], int, str]] = {
 
 @pytest.fixture(scope="module")
 def comfy():
-    with core.core() as package:
+    names = "model_detection", "model_base", "model_patcher", "lora", "lora_convert", "utils", "ldm.wan.vae", "ldm.wan.vae2_2"
+    with core.core(*names) as package:
         yield package
 
 
