@@ -46,8 +46,10 @@ LATER = (  # widgets of saved graphs keep their order
     ("memory", ("vae_tiling", "vae_slicing")),
     ("schedule", ("switch_every",)),
     ("objective", ("guidance", "first_frame_probability", "history_noise")),
-    ("memory", ("keep_quantized",)),
+    ("memory", ("weights",)),
     ("objective", ("snr_gamma",)),
+    ("memory", ("fit_into", "layer_offload_fraction")),
+    ("compute", ("compile", "fp8_products", "attention", "sampling_attention")),
 )
 FOLD = ("keep", "dropout", "gradient_checkpointing", "timesteps", "shift")
 

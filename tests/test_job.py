@@ -34,7 +34,7 @@ def test_job_of_version_1_loads(tmp_path: Path, version: dict) -> None:
     (tmp_path / "job.json").write_text(json.dumps({**data, **version}), encoding="utf-8")
     job = TrainingJob.load(tmp_path / "job.json")
     assert job.dataset.sources == [VideoFolder(folder="clips", subfolders=False, caption="a", repeats=2), VideoFolder(folder="more")]
-    assert (job.version, job.dataset.fps, job.captions.prefix) == (2, 8.0, "zorp")
+    assert (job.version, job.dataset.fps, job.captions.prefix) == (3, 8.0, "zorp")
     assert TrainingJob.parse(job.model_dump(mode="json")) == job
 
 
@@ -46,7 +46,7 @@ def test_mistakes_in_an_old_job_are_still_told() -> None:
         TrainingJob.parse({"version": 2, "dataset": {"folders": []}})
 
 
-@pytest.mark.parametrize("version", [0, 3, "1", None, [1]])
+@pytest.mark.parametrize("version", [0, 4, "1", None, [1]])
 def test_unknown_version_is_told(version: object) -> None:
     with pytest.raises(UserError, match="version"):
         TrainingJob.parse({"version": version})

@@ -49,7 +49,7 @@ def family(tmp_path_factory):
 def setup(family, job, sizes=(SMALL,) * 8, windows=None, dtype=torch.float32, start=0.05):
     compute = Compute(job.compute)
     transformer = family.load_transformer(compute.dtype).to(dtype if compute.dtype == torch.float32 else compute.dtype)
-    if job.memory.gradient_checkpointing:
+    if job.memory.gradient_checkpointing != "off":
         transformer.enable_gradient_checkpointing()
     lora = Lora.attach(transformer, family.spec, job.adapter, seed=0)
     lora.train(True)
@@ -102,7 +102,7 @@ def test_windows_of_a_clip_are_averaged(family):
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_gradient_is_the_derivative(family, checkpointing):
     """Along a random adapter direction, in float64, against a central difference."""
-    settings = job(memory={"gradient_checkpointing": checkpointing}, schedule={"batch_size": 2})
+    settings = job(memory={"gradient_checkpointing": "full" if checkpointing else "off"}, schedule={"batch_size": 2})
     state, objective, _, lora = setup(family, settings, dtype=torch.float64)
     for layer in lora.layers.values():
         layer.lora_A["default"].double()
@@ -131,7 +131,7 @@ def test_gradient_is_the_derivative(family, checkpointing):
 
 def test_every_layer_gets_a_gradient(family):
     for checkpointing in (False, True):
-        settings = job(memory={"gradient_checkpointing": checkpointing})
+        settings = job(memory={"gradient_checkpointing": "full" if checkpointing else "off"})
         state, objective, compute, lora = setup(family, settings, start=0)
         before = [p.detach().clone() for p in lora.parameters()[1::2]]
         train_step(1, settings, state, objective, compute, EventLog(Silent()))

@@ -115,7 +115,7 @@ class ObjectiveSettings(Settings):
 
 
 class OptimizerSettings(Settings):
-    """AdamW and its schedule."""
+    """The optimizer and its schedule."""
 
     learning_rate: float = setting(2e-4, "Learning rate", "Step size of the optimizer.", gt=0, le=1, step=1e-6)
     weight_decay: float = setting(0.01, "Weight decay", "Pull of the weights towards zero.", ge=0, le=1, step=0.01, advanced=True)
@@ -158,14 +158,45 @@ class ComputeSettings(Settings):
     deterministic: bool = setting(
         False, "Deterministic", "Repeatable to the bit on a GPU too, at some cost of speed; on a CPU always so.", advanced=True
     )
+    compile: Literal["auto", "on", "off"] = setting(
+        "auto", "Compile", "Compiles each block of the model: about 1.3 times as fast, after a minute or two at the start. auto: where the "
+        "card and the installed Triton can and the run is long enough to gain by it.", advanced=True,
+    )  # fmt: skip
+    fp8_products: Literal["auto", "on", "off"] = setting(
+        "auto", "fp8 products", "Multiplies with the frozen weights in fp8, which cards of compute capability 8.9 (RTX 40) and newer do "
+        "about twice as fast; the LoRA itself never. auto: where the card can, the model is compiled and its weights are in fp8.",
+        advanced=True,
+    )  # fmt: skip
+    attention: Literal["auto", "flash", "cudnn", "efficient", "math", "flash-attn 2", "flash-attn 3"] = setting(
+        "auto", "Attention", "The kernel of attention, the same through a run: PyTorch's own or those of an installed flash-attn. "
+        "auto takes the fastest that is there.", advanced=True,
+    )  # fmt: skip
+    sampling_attention: Literal["as in training", "sage"] = setting(
+        "as in training", "Attention of samples", "sage draws sample videos by an installed SageAttention: faster and a little less exact.",
+        advanced=True,
+    )  # fmt: skip
 
 
 class MemorySettings(Settings):
-    """What is traded for memory."""
+    """What is traded for memory. What is left at auto is chosen so that the run fits into the card."""
 
-    gradient_checkpointing: bool = setting(
-        True, "Gradient checkpointing", "Computes activations again instead of keeping them: far less memory, about a third slower."
-    )
+    fit_into: float = setting(
+        0.0, "Fit into", "Memory of the card that training may take; 0 takes what other programs leave free. Weights, offloading and "
+        "checkpointing that are left at auto are chosen by it.", unit="GB", ge=0, le=1024, step=1,
+    )  # fmt: skip
+    gradient_checkpointing: Literal["auto", "off", "selective", "full", "offloaded"] = setting(
+        "auto", "Gradient checkpointing", "Computes activations again instead of keeping them. selective keeps what attention gave, the "
+        "dearest part; full keeps only what goes into each block; offloaded keeps that in the host's memory. auto: the fastest that fits.",
+        advanced=True,
+    )  # fmt: skip
+    weights: Literal["auto", "as stored", "unquantized", "fp8", "int8", "nf4"] = setting(
+        "auto", "Frozen weights", "How the model's linear layers are held: as their file stores them, unpacked to the run's precision, or "
+        "quantised while they are loaded, to 1 byte (fp8, int8) or half a byte (nf4) each. auto: the most exact that fits.", advanced=True,
+    )  # fmt: skip
+    layer_offload_fraction: float = setting(
+        -1.0, "Layer offload", "Share of the model's blocks whose weights lie in the host's memory and are copied to the card just before "
+        "they are used; -1 offloads as many as must be.", ge=-1, le=1, step=0.05, advanced=True,
+    )  # fmt: skip
     vae_tiling: bool = setting(
         False, "VAE tiling", "Encodes clips and decodes sample videos in overlapping tiles of the frame: less memory, but other latents "
         "than whole frames give, so clips are encoded again.", advanced=True,
@@ -173,10 +204,6 @@ class MemorySettings(Settings):
     vae_slicing: bool = setting(
         False, "VAE slicing", "Takes the clips of a batch through the VAE one by one. Here they always are, so latents stay the same.",
         advanced=True,
-    )  # fmt: skip
-    keep_quantized: bool = setting(
-        True, "Keep quantised weights", "Holds the linear layers of fp8 and GGUF files as they are stored and unpacks each when it is "
-        "used: half the memory of bf16 or less, a little slower.", advanced=True,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from .errors import fail
 
-JOB_VERSION = 2
+JOB_VERSION = 3
 
 
 def upgraded(data: dict[str, Any]) -> dict[str, Any]:
@@ -34,4 +34,17 @@ def _from_1(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "dataset": {**rest, "sources": sources}}
 
 
-_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1}
+def _from_2(data: dict[str, Any]) -> dict[str, Any]:
+    """Version 2 had switches where there are choices now: `memory.gradient_checkpointing` and `memory.keep_quantized`."""
+    memory = data.get("memory")
+    if not isinstance(memory, dict):
+        return data
+    memory = dict(memory)
+    if isinstance(on := memory.get("gradient_checkpointing"), bool):
+        memory["gradient_checkpointing"] = "auto" if on else "off"
+    if isinstance(keep := memory.pop("keep_quantized", None), bool):
+        memory.setdefault("weights", "auto" if keep else "unquantized")
+    return {**data, "memory": memory}
+
+
+_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1, 2: _from_2}

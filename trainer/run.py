@@ -95,7 +95,7 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
     log.emit(events.Phase("prepare", "Opening the model"))
     job = job.with_absolute_paths()
     found = find_model(job.model, places.models, places.downloads, log)
-    family = open_model(found, keep_quantized=job.memory.keep_quantized)
+    family = open_model(found, keep_quantized=job.memory.weights != "unquantized")
     check_against_model(job, family, fresh=not (places.runs / job.output.name).exists())
     if family.spec.step_distilled:
         log.notice(
@@ -271,7 +271,7 @@ def _attach(job: TrainingJob, expert: Expert, weights: LoraWeights | None, compo
     from .adapters.lora import Lora
 
     family, transformer = components.family, components.transformer(expert)
-    if job.memory.gradient_checkpointing:
+    if job.memory.gradient_checkpointing != "off":
         transformer.enable_gradient_checkpointing()
     settings, file = job.adapter, Path("adapter")
     if weights is None and settings.continue_from:

@@ -30,7 +30,15 @@ MAY_CHANGE = (
     "output",
     "schedule.steps",
     "compute.device",
+    "compute.compile",
+    "compute.fp8_products",
+    "compute.attention",
+    "compute.sampling_attention",
     "dataset.dataloader_threads",
+    "memory.fit_into",
+    "memory.gradient_checkpointing",
+    "memory.weights",
+    "memory.layer_offload_fraction",
     "memory.vae_slicing",
 )  # settings that a continued run may change
 

@@ -108,7 +108,7 @@ def _graph() -> dict[str, Any]:
         "optimizer": node("VideoTrainerOptimizer", **optimizer),
         "train": node(
             "VideoTrainerTrain", model=model, dataset=["buckets", 0], adapter=["lora", 0], optimizer=["optimizer", 0],
-            name="core", gradient_checkpointing=False, caption_dropout=job.captions.dropout, **objective, **schedule,
+            name="core", gradient_checkpointing="off", caption_dropout=job.captions.dropout, **objective, **schedule,
         ),
         "video": node(
             "VideoTrainerSampleVideo", model=model, lora=["train", 0], prompt=PROMPT, steps=STEPS, guidance=GUIDANCE, shift=SHIFT,

@@ -48,7 +48,7 @@ class World:
         """The state, objective and LoRA of a run that trains the model's first expert."""
         expert = trained_experts(self.family.spec, job.model.expert)[0]
         transformer = self.family.load_transformer(torch.float32, expert.part).to(dtype)
-        if job.memory.gradient_checkpointing:
+        if job.memory.gradient_checkpointing != "off":
             transformer.enable_gradient_checkpointing()
         lora = Lora.attach(transformer, self.family.spec, job.adapter, seed=0)
         lora.train(True)
@@ -99,7 +99,7 @@ def fixed_losses(world: World, state: TrainState, objective: FlowMatching) -> fl
 
 
 def test_step_zero_is_the_base_bit_for_bit(world: World) -> None:
-    job = world.job(memory={"gradient_checkpointing": False})
+    job = world.job(memory={"gradient_checkpointing": "off"})
     state, objective, _lora = world.training(job)
     batch = next(iter(objective.collect(1)))
     with torch.no_grad():
@@ -125,7 +125,7 @@ def test_trains_at_any_batch_size_over_mixed_lengths(world: World, batch_size: i
 def test_loss_falls_on_one_clip(world: World) -> None:
     job = world.job(
         adapter={"rank": 16}, optimizer={"learning_rate": world.tiny.learning_rate, "warmup": 5}, schedule={"batch_size": 1},
-        memory={"gradient_checkpointing": False}, captions={"dropout": 0.0}, model={"expert": world.family.spec.experts[0].name or "all"},
+        memory={"gradient_checkpointing": "off"}, captions={"dropout": 0.0}, model={"expert": world.family.spec.experts[0].name or "all"},
     )  # fmt: skip
     state, objective, _ = world.training(job, world.one)
     before = fixed_losses(world, state, objective)

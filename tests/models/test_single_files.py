@@ -162,14 +162,14 @@ class TestTraining:
         quantised(files.transformer, tmp_path / "fp8.safetensors", "old")
         given = changed(files, transformer=tmp_path / "fp8.safetensors")
         plain, kept, unpacked = (
-            self.run(model, tmp_path / name, clips, keep_quantized=name == "kept")
+            self.run(model, tmp_path / name, clips, weights="auto" if name == "kept" else "unquantized")
             for name, model in (("plain", files), ("kept", given), ("unpacked", given))
         )
         assert len(plain.losses) == 2 and plain.losses != kept.losses and kept.losses == unpacked.losses
         assert len(kept.samples) == 1 and kept.lora.read_bytes() != plain.lora.read_bytes()
         from_folder = open_model(folder)
         assert load_lora(kept.lora, from_folder).pairs.keys() == load_lora(plain.lora, from_folder).pairs.keys()
-        again = self.run(given, tmp_path / "kept", clips, keep_quantized=True)
+        again = self.run(given, tmp_path / "kept", clips, weights="auto")
         assert again.run_id == kept.run_id and again.losses == kept.losses
 
 

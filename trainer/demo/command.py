@@ -40,7 +40,7 @@ def demo_job(model: Path, clips: Path, steps: int = STEPS, device: str = "auto")
             "objective": {"timesteps": "uniform", "shift": 1.5},
             "optimizer": {"learning_rate": 1.5e-3, "warmup": 10, "schedule": "cosine"},
             "schedule": {"steps": steps, "batch_size": 4, "seed": 1},
-            "memory": {"gradient_checkpointing": False},
+            "memory": {"gradient_checkpointing": "off"},
             "samples": {"every": max(steps // 3, 1), "prompts": [{"prompt": prompt, "seed": 1} for prompt in PROMPTS]},
             "compute": {"device": device},
             "output": {"name": "zorp", "save_every": max(steps // 3, 1)},

@@ -32,10 +32,9 @@ def _micro_batch(report: Report, entry: Entry) -> None:
 
 
 def _checkpointing(report: Report, entry: Entry) -> None:
-    on = entry.value if isinstance(entry.value, bool) else True
-    report.put("memory.gradient_checkpointing", on)
-    why = "" if isinstance(entry.value, bool) else f"activations stay on the card: '{entry.value}' is not supported yet"
-    report.mapped(entry, "memory.gradient_checkpointing", on, why)
+    value = ("full" if entry.value else "off") if isinstance(entry.value, bool) else "offloaded"  # unsloth's way
+    report.put("memory.gradient_checkpointing", value)
+    report.mapped(entry, "memory.gradient_checkpointing", value)
 
 
 def _noise_levels(expert: str, whole: int) -> Rule:

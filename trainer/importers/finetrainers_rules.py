@@ -68,7 +68,7 @@ RULES: dict[str, Rule] = {
     "lora_alpha": to("adapter.alpha"),
     "target_modules": targets,
     "gradient_accumulation_steps": to("schedule.accumulation"),
-    "gradient_checkpointing": to("memory.gradient_checkpointing"),
+    "gradient_checkpointing": choice("memory.gradient_checkpointing", {"true": "full", "false": "off", "none": "off"}),
     "checkpointing_steps": to("output.save_every"),
     "checkpointing_limit": to("output.keep"),
     "resume_from_checkpoint": refuse("checkpoints of other trainers cannot be resumed; a LoRA file can: adapter.continue_from"),

@@ -21,11 +21,9 @@ _LATER = "no setting for this yet"
 
 
 def _checkpointing(report: Report, entry: Entry) -> None:
-    on = plain(entry.value) not in map(plain, OFF)
-    report.put("memory.gradient_checkpointing", on)
-    offloaded = plain(entry.value) == "cpuoffloaded"
-    why = "activations stay on the card: offloading them to RAM is not supported yet" if offloaded else ""
-    report.mapped(entry, "memory.gradient_checkpointing", on, why)
+    value = "off" if plain(entry.value) in map(plain, OFF) else "offloaded" if plain(entry.value) == "cpuoffloaded" else "full"
+    report.put("memory.gradient_checkpointing", value)
+    report.mapped(entry, "memory.gradient_checkpointing", value)
 
 
 def _layers(report: Report, entry: Entry) -> None:

@@ -1,0 +1,37 @@
+"""What a run trades for memory and speed, as the settings or the planner decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from ..job import ComputeSettings, MemorySettings
+
+Weights = Literal["as stored", "unquantized", "fp8", "int8", "nf4"]
+Checkpointing = Literal["off", "selective", "full", "offloaded"]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How a transformer is held and computed."""
+
+    weights: Weights = "as stored"
+    offload: float = 0.0  # share of the blocks whose weights lie on the host, 0 to 1
+    checkpointing: Checkpointing = "full"
+    compile: bool = False
+    fp8_products: bool = False
+    attention: str = "auto"  # as compute.attention
+    on_disk: bool = False  # whether offloaded weights lie in a file rather than in memory
+
+
+def settled(memory: MemorySettings, compute: ComputeSettings) -> Choices:
+    """What the settings say by themselves; what they leave to the planner is the plain way."""
+    return Choices(
+        weights="as stored" if memory.weights == "auto" else memory.weights,
+        offload=max(memory.layer_offload_fraction, 0.0),
+        checkpointing="full" if memory.gradient_checkpointing == "auto" else memory.gradient_checkpointing,
+        compile=compute.compile == "on",
+        fp8_products=compute.fp8_products == "on",
+        attention=compute.attention,
+    )
