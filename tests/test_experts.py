@@ -13,8 +13,8 @@ from safetensors import safe_open
 
 from tests.data.footage import scene
 from tests.data.synthetic import write_clip
-from tests.test_run import Cancels, losses, settings
 from tests.tiny.wan import write_tiny_a14b_i2v, write_tiny_a14b_t2v
+from tests.tiny_run import Cancels, losses, settings
 from trainer.adapters.file import load_lora
 from trainer.components import Components
 from trainer.compute import Compute

@@ -4,12 +4,12 @@ import hashlib
 import json
 import shutil
 
-import av
 import numpy as np
 import pytest
 from safetensors import safe_open
 
 from tests.tiny.wan import write_tiny_wan
+from tests.tiny_run import Cancels, losses, settings, write_clips
 from trainer.adapters.file import load_lora
 from trainer.data import content
 from trainer.data.content import ContentIndex, component_identity
@@ -31,51 +31,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def clips(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("clips")
-    for number, frames in enumerate((9, 9, 13)):
-        with av.open(str(folder / f"clip{number}.mp4"), "w") as container:
-            stream = container.add_stream("libx264", rate=16, options={"crf": "10"})
-            stream.width = stream.height = 64
-            for shade in np.linspace(0, 255, frames):
-                picture = np.full((64, 64, 3), shade, np.uint8)
-                picture[:, : 20 * (number + 1)] = (255, 0, 0)
-                container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-            container.mux(stream.encode())
-        (folder / f"clip{number}.txt").write_text(f"a clip number {number}", encoding="utf-8")
-    return folder
-
-
-def settings(model, clips, steps=6, /, **parts):
-    base = {
-        "model": {"source": str(model)},
-        "dataset": {"sources": [{"kind": "folder", "folder": str(clips)}], "buckets": [{"frames": 9, "height": 32, "width": 32}]},
-        "adapter": {"rank": 4, "dropout": 0.1},
-        "schedule": {"steps": steps, "accumulation": 2, "seed": 7},
-        "optimizer": {"schedule": "cosine", "learning_rate": 1e-3},
-        "samples": {"every": 3, "steps": 2, "prompts": [{"prompt": "a clip"}]},
-        "compute": {"device": "cpu"},
-        "output": {"name": "run", "save_every": 2},
-    }
-    for part, change in parts.items():
-        base[part] = {**base.get(part, {}), **change}
-    return TrainingJob.parse(base)
-
-
-class Cancels(Silent):
-    """Asks once `count` events of a type were heard."""
-
-    def __init__(self, kind, count, request="cancel"):
-        self.kind, self.left, self.answer = kind, count, request
-
-    def emit(self, event):
-        self.left -= event.type == self.kind
-
-    def request(self):
-        return self.answer if self.left <= 0 else None
-
-
-def losses(result):
-    return [(e["step"], e["loss"], e["lr"], e["grad_norm"]) for e in read_events(result.folder / "events.jsonl") if e["type"] == "step"]
+    return write_clips(tmp_path_factory.mktemp("clips"))
 
 
 @pytest.fixture(scope="module")

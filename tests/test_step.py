@@ -14,6 +14,8 @@ from trainer.data.sampler import Sampler
 from trainer.errors import Interrupted, UserError
 from trainer.events import EventLog, Silent
 from trainer.job import AdapterSettings, Bucket, ComputeSettings, TrainingJob, WindowSettings
+from trainer.memory.assembly import Assembly
+from trainer.memory.choices import settled
 from trainer.models import open_model
 from trainer.objectives.flow_matching import FlowMatching
 from trainer.optim import learning_rate, make_optimizer
@@ -49,9 +51,9 @@ def family(tmp_path_factory):
 def setup(family, job, sizes=(SMALL,) * 8, windows=None, dtype=torch.float32, start=0.05):
     compute = Compute(job.compute)
     transformer = family.load_transformer(compute.dtype).to(dtype if compute.dtype == torch.float32 else compute.dtype)
-    if job.memory.gradient_checkpointing != "off":
-        transformer.enable_gradient_checkpointing()
     lora = Lora.attach(transformer, family.spec, job.adapter, seed=0)
+    choices, dropout = settled(job.memory, job.compute), job.adapter.dropout > 0
+    Assembly(transformer, choices, compute.device, EventLog(Silent()), random=dropout)
     lora.train(True)
     if start:
         generator = torch.Generator().manual_seed(3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from .errors import UserError, fail
@@ -16,34 +17,68 @@ if TYPE_CHECKING:
 
     from .compute import Compute
     from .events import EventLog
+    from .memory.assembly import Assembly
+    from .memory.choices import Choices
     from .models.base import Expert, ImageEncoder, ModelFamily, TextEncoder
 
 T = TypeVar("T")
 
 
 class Components:
-    """Loads each part when first asked for, and moves or frees it when told."""
+    """Loads each part when first asked for, and moves or frees it when told.
 
-    def __init__(self, family: ModelFamily, compute: Compute, log: EventLog, memory: MemorySettings | None = None) -> None:
+    Transformers are held and computed as `choices` say, those of the settings until others are `choose`n. `draws_random`:
+    their adapters draw random numbers in training. `scratch` is a folder for weights that neither card nor host can hold.
+    """
+
+    def __init__(
+        self, family: ModelFamily, compute: Compute, log: EventLog, memory: MemorySettings | None = None, draws_random: bool = False,
+        scratch: Path | None = None,
+    ) -> None:  # fmt: skip
+        from .memory.choices import settled
+
         self.family, self.compute, self.log = family, compute, log
-        self._memory = memory or MemorySettings()
+        self._memory, self._draws_random, self._scratch = memory or MemorySettings(), draws_random, scratch
+        self.choices = settled(self._memory, compute.settings)
         family.files.check = log.check  # so that a cancel is heard while a large file is read
         self._transformers: dict[str, ModelMixin] = {}  # by part
+        self._assemblies: dict[str, Assembly] = {}  # by part
         self._image_encoder: ImageEncoder | None = None
         self._vae: nn.Module | None = None
         self._text_encoder: TextEncoder | None = None
 
     def transformer(self, expert: Expert | None = None) -> ModelMixin:
-        """An expert's frozen transformer on the device, in the run's precision, the others on the host; the first if none is named."""
-        part = (expert or self.family.spec.experts[0]).part
-        for other, module in self._transformers.items():
+        """An expert's transformer, put together for computing and placed on the device, the others parked; the first if none is named."""
+        from .memory.assembly import Assembly
+
+        part, transformer = self._part(expert), self.frozen_transformer(expert)
+        for other, assembly in self._assemblies.items():
             if other != part:
-                cast("nn.Module", module).to("cpu")
+                assembly.park()
+        if part not in self._assemblies:
+            module = cast("nn.Module", transformer)
+            self._assemblies[part] = Assembly(module, self.choices, self.compute.device, self.log, self._scratch, self._draws_random)
+        self._assemblies[part].place()
+        return transformer
+
+    def frozen_transformer(self, expert: Expert | None = None) -> ModelMixin:
+        """An expert's transformer in the run's precision, loaded onto the host if it was not yet: the one to attach an adapter to."""
+        part = self._part(expert)
         if part not in self._transformers:
             self._transformers[part] = self._loaded(part, lambda: self.family.load_transformer(self.compute.dtype, part))
             self.compute.keep_float32(cast("nn.Module", self._transformers[part]))
-        cast("nn.Module", self._transformers[part]).to(self.compute.device)
         return self._transformers[part]
+
+    def choose(self, choices: Choices) -> None:
+        """Holds and computes transformers otherwise from now on; those that are loaded are taken apart, on the host."""
+        self.choices = choices
+        for assembly in self._assemblies.values():
+            assembly.undo()
+        self._assemblies.clear()
+        self._release()
+
+    def _part(self, expert: Expert | None) -> str:
+        return (expert or self.family.spec.experts[0]).part
 
     def vae(self) -> nn.Module:
         """The VAE on the device."""
@@ -129,6 +164,9 @@ class Components:
 
     def drop_all(self) -> None:
         """Frees everything."""
+        for assembly in self._assemblies.values():
+            assembly.close()
+        self._assemblies.clear()
         self._transformers.clear()
         self._vae = self._text_encoder = self._image_encoder = None
         self._release()

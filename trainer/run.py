@@ -104,7 +104,8 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
         )  # fmt: skip
     if family.spec.frame_rule.most == 1:
         log.notice("This model makes images: it is trained on single frames of the clips, in one-frame buckets.", "model.source", "info")
-    components = Components(family, Compute(job.compute), log, job.memory)
+    compute, scratch = Compute(job.compute), places.cache / "offloaded"
+    components = Components(family, compute, log, job.memory, draws_random=job.adapter.dropout > 0, scratch=scratch)
     store = TensorCache(places.cache)
     try:
         dataset = open_dataset(
@@ -270,9 +271,7 @@ def _attach(job: TrainingJob, expert: Expert, weights: LoraWeights | None, compo
     from .adapters.file import load_lora
     from .adapters.lora import Lora
 
-    family, transformer = components.family, components.transformer(expert)
-    if job.memory.gradient_checkpointing != "off":
-        transformer.enable_gradient_checkpointing()
+    family, transformer = components.family, components.frozen_transformer(expert)
     settings, file = job.adapter, Path("adapter")
     if weights is None and settings.continue_from:
         file = _continued(job, expert, family)

@@ -243,7 +243,7 @@ class VideoSampler:
         for expert in self.family.spec.experts:
             if expert.name in self._weights:
                 weights, where = self._weights[expert.name]
-                self.loras.append(Lora.from_weights(cast("nn.Module", self.components.transformer(expert)), weights, where))
+                self.loras.append(Lora.from_weights(cast("nn.Module", self.components.frozen_transformer(expert)), weights, where))
                 self.loras[-1].set_strength(self._strength)
 
     def __call__(self, request: SampleRequest) -> Tensor:

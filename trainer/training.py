@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from . import events
 from .experts import expert_at, trained_experts
+from .memory.shortage import with_less_memory
 from .optim import follow_parameters, make_optimizer
 from .runfolder import RunFolder
 from .step import StepResult, TrainState, train_step
@@ -46,9 +47,9 @@ class Training:
         self.job, self.run, self.loras, self.objective, self.samples, self.log = job, run, loras, objective, samples, log
         self.components, self.compute = components, components.compute
         self._experts = trained_experts(components.family.spec, job.model.expert)
+        transformer = self._transformer(1)
         parameters = [parameter for lora in loras.values() for parameter in lora.parameters()]
-        optimizer = make_optimizer(parameters, job.optimizer)
-        self.state = TrainState(self._transformer(1), parameters, optimizer, self.compute.scaler())
+        self.state = TrainState(transformer, parameters, make_optimizer(parameters, job.optimizer), self.compute.scaler())
         self.step = 0  # optimizer steps done
         self.saved = -1  # step of the newest checkpoint
         self._seconds: deque[float] = deque(maxlen=SPEED_WINDOW)
@@ -93,14 +94,18 @@ class Training:
     def one_step(self) -> None:
         """Trains one step and reports it."""
         start = time.perf_counter()
-        self.state.transformer = self._transformer(self.step + 1)
-        follow_parameters(self.state.optimizer)
-        result = train_step(self.step + 1, self.job, self.state, self.objective, self.compute, self.log)
+        result = with_less_memory(self._result_of_next, self.components, self.log, f"step {self.step + 1}")
         self.step += 1
         self._seconds.append(time.perf_counter() - start)
         self.log.emit(self._report(result))
         if result.skipped:
             self.log.notice("fp16 overflowed: the step was skipped and the gradient scale halved.", f"step {self.step}", "info")
+
+    def _result_of_next(self) -> StepResult:
+        """The next step, which draws what it draws whenever it is done again."""
+        self.state.transformer = self._transformer(self.step + 1)
+        follow_parameters(self.state.optimizer)
+        return train_step(self.step + 1, self.job, self.state, self.objective, self.compute, self.log)
 
     def _report(self, result: StepResult) -> events.Step:
         seconds = sum(self._seconds) / len(self._seconds)
@@ -114,7 +119,7 @@ class Training:
         asked, every = self.log.take("sample"), self.job.samples.every
         if asked or (every and (self.finished or self.step % every == 0)):
             self._set_training(False)
-            self.samples.draw(self.step)
+            with_less_memory(lambda: self.samples.draw(self.step), self.components, self.log, f"samples of step {self.step}")
             self._set_training(True)
         if not self.finished and self.log.phase != "train":
             self.log.emit(events.Phase("train"))

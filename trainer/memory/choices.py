@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -10,6 +10,10 @@ if TYPE_CHECKING:
 
 Weights = Literal["as stored", "unquantized", "fp8", "int8", "nf4"]
 Checkpointing = Literal["off", "selective", "full", "offloaded"]
+
+
+LESS: dict[Checkpointing, Checkpointing] = {"off": "selective", "selective": "full"}
+NOTCH = 0.25  # of the blocks, offloaded at once when memory ran out
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,18 @@ class Choices:
     fp8_products: bool = False
     attention: str = "auto"  # as compute.attention
     on_disk: bool = False  # whether offloaded weights lie in a file rather than in memory
+
+    def smaller(self) -> Choices | None:
+        """One notch less memory of the card, the cheapest first and none that changes what is computed; None if there is none left."""
+        if self.checkpointing in LESS:
+            return replace(self, checkpointing=LESS[self.checkpointing])
+        if self.offload < 1:
+            return replace(self, offload=min(round(self.offload + NOTCH, 3), 1.0))
+        return replace(self, checkpointing="offloaded") if self.checkpointing == "full" else None
+
+    def __str__(self) -> str:
+        parts = [f"checkpointing {self.checkpointing}", f"{self.offload:.0%} of the blocks offloaded" if self.offload else ""]
+        return ", ".join(part for part in parts if part)
 
 
 def settled(memory: MemorySettings, compute: ComputeSettings) -> Choices:

@@ -51,6 +51,7 @@ class FrozenLinear(nn.Linear):
 
     weight_data: Tensor
     scale_bits: Tensor
+    fp8_products: bool = False
 
     def __init__(self, weight: FrozenWeight, in_features: int, bias: nn.Parameter | None, compute_dtype: torch.dtype) -> None:
         nn.Module.__init__(self)

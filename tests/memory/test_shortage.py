@@ -1,0 +1,84 @@
+"""A card whose memory runs out in the middle of a run: it goes on one notch down, and nothing of its course is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.tiny.wan import write_tiny_wan
+from tests.tiny_run import losses, settings, write_clips
+from trainer.errors import UserError
+from trainer.events import read_events
+from trainer.memory.choices import Choices
+from trainer.objectives.flow_matching import FlowMatching
+from trainer.run import Places, RunResult, run
+from trainer.samples import Samples
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_wan(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_clips(tmp_path_factory.mktemp("clips"))
+
+
+OUT = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nAnd more.")
+
+
+def failing(what: Callable, times: list[int]) -> Callable:
+    """`what`, but those of its calls (1 for the first) fail."""
+    calls = [0]
+
+    def call(*args: object) -> object:
+        calls[0] += 1
+        if calls[0] in times:
+            raise OUT
+        return what(*args)
+
+    return call
+
+
+def notices(result: RunResult) -> list[str]:
+    return [str(e["text"]) for e in read_events(result.folder / "events.jsonl") if e["type"] == "notice" and "ran out" in str(e["text"])]
+
+
+def test_a_step_is_done_again_with_less(model: Path, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run(settings(model, clips), Places.under(tmp_path / "whole"))
+    monkeypatch.setattr(FlowMatching, "loss", failing(FlowMatching.loss, [9, 12]))  # step 5's first batch, step 6's second
+    short = run(settings(model, clips), Places.under(tmp_path / "short"))
+    assert losses(short) == losses(whole) and short.lora.read_bytes() == whole.lora.read_bytes()
+    first, second = notices(short)
+    assert "Tried to allocate 2.00 GiB.); going on with checkpointing full, 25% of the blocks offloaded" in first
+    assert "50% of the blocks" in second
+
+
+def test_a_sample_is_drawn_again_with_less(model: Path, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Samples, "draw", failing(Samples.draw, [2]))
+    result = run(settings(model, clips), Places.under(tmp_path))
+    assert len(result.losses) == 6 and len(list(result.folder.glob("samples/*/*.mp4"))) == 3 and len(notices(result)) == 1
+
+
+def test_the_last_notch_is_followed_by_an_error_and_progress_is_kept(
+    model: Path, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    with monkeypatch.context() as patch:
+        patch.setattr(FlowMatching, "loss", failing(FlowMatching.loss, list(range(9, 99))))
+        with pytest.raises(UserError, match=r"step 5: does not fit .*Tried to allocate.*nf4"):
+            run(settings(model, clips), Places.under(tmp_path))
+    assert len(run(settings(model, clips), Places.under(tmp_path)).losses) == 6
+
+
+def test_notches() -> None:
+    choices, seen = Choices(checkpointing="off"), []
+    while choices is not None:
+        seen.append((choices.checkpointing, choices.offload))
+        choices = choices.smaller()
+    assert seen == [
+        ("off", 0), ("selective", 0), ("full", 0), ("full", 0.25), ("full", 0.5), ("full", 0.75), ("full", 1.0), ("offloaded", 1.0)
+    ]  # fmt: skip

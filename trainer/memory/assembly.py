@@ -1,0 +1,127 @@
+"""Putting a transformer together for a run: what its blocks keep, what is compiled, where its weights lie.
+
+The order is fixed: weights are loaded and quantised, the adapter is attached, then checkpointing, compiling, block swap.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import fail
+from .activations import HostActivations
+from .blocks import blocks_of
+from .checkpointing import checkpointed
+from .choices import Choices
+from .frozen import FrozenLinear
+from .host_memory import HostBytes, remove_left_over
+from .swap import BlockSwap, before_backward, frozen_tensors
+
+if TYPE_CHECKING:
+    from ..events import EventLog
+
+GIB = 2**30
+DISK_RESERVE = GIB
+
+
+class Assembly:
+    """A transformer with its adapter, set up as `choices` say; `place` and `park` move it, `undo` takes all back."""
+
+    def __init__(
+        self, transformer: nn.Module, choices: Choices, device: torch.device, log: EventLog, scratch: Path | None = None,
+        random: bool = False,
+    ) -> None:  # fmt: skip
+        self.transformer, self.choices, self._device, self._log = transformer, choices, device, log
+        self._blocks = list(blocks_of(transformer).values())
+        self._set_forward(random)
+        for layer in transformer.modules():
+            if isinstance(layer, FrozenLinear):
+                layer.fp8_products = choices.fp8_products
+        self._swap = self._swapped(scratch)
+        swapped = {id(block) for block in (self._swap.blocks if self._swap else ())}
+        # the others get the same node in their graph, so that gradients are added up in one order whatever is swapped
+        self._nodes = [before_backward(block, lambda: None) for block in self._blocks if id(block) not in swapped]
+
+    def place(self) -> None:
+        """Moves to the device what is to lie there."""
+        self._move(self._device)
+
+    def park(self) -> None:
+        """Moves everything to the host."""
+        if self._swap:
+            self._swap.park()
+        self._move(torch.device("cpu"))
+
+    def undo(self) -> None:
+        """Leaves the transformer on the host as it was."""
+        self.park()
+        if self._swap:
+            self._swap.leave()
+        self.close()
+        for node in self._nodes:
+            node.remove()
+        for block in self._blocks:
+            block.__dict__.pop("forward", None)
+
+    def close(self) -> None:
+        """Gives back what offloaded weights lie in; the transformer cannot be used any more, unless it was undone."""
+        if self._swap:
+            self._swap.close()
+            self._swap = None
+
+    def _set_forward(self, random: bool) -> None:
+        choices, host = self.choices, HostActivations(self._device)
+        made = {
+            kind: checkpointed(kind, choices.checkpointing, random, choices.compile, host)
+            for kind in dict.fromkeys(map(type, self._blocks))
+            if choices.checkpointing != "off" or choices.compile
+        }
+        for block in self._blocks:
+            if type(block) in made:
+                block.__dict__["forward"] = partial(made[type(block)], block)
+
+    def _swapped(self, scratch: Path | None) -> BlockSwap | None:
+        """Of the blocks as many as are to lie on the host, spread evenly, so that each copy has the others' work to hide behind."""
+        count = math.ceil(self.choices.offload * len(self._blocks) - 1e-9)
+        if not count:
+            return None
+        total = len(self._blocks)
+        chosen = [block for number, block in enumerate(self._blocks) if (number + 1) * count // total > number * count // total]
+        pin, folder = self._device.type == "cuda", scratch if self.choices.on_disk else None
+        if folder:
+            _require_room(folder, sum(map(BlockSwap.bytes_of, chosen)))
+        hosts = []
+        for block in chosen:
+            self._log.check()
+            hosts.append(HostBytes(BlockSwap.bytes_of(block), pin, folder / f"{uuid4().hex}.bin" if folder else None))
+        if pin and not all(host.pinned for host in hosts) and not self.choices.on_disk:
+            self._log.notice("The system does not let all of the offloaded weights be pinned: copies take about twice as long.", "memory")
+        return BlockSwap(chosen, self._device, hosts)
+
+    def _move(self, device: torch.device) -> None:
+        for tensor in self._own_tensors():
+            tensor.data = tensor.data.to(device)
+            if tensor.grad is not None:
+                tensor.grad = tensor.grad.to(device)
+
+    def _own_tensors(self) -> Iterator[Tensor]:
+        """All tensors but those that are swapped."""
+        swapped = {id(tensor) for block in (self._swap.blocks if self._swap else ()) for tensor in frozen_tensors(block)}
+        yield from (t for t in (*self.transformer.parameters(), *self.transformer.buffers()) if id(t) not in swapped)
+
+
+def _require_room(folder: Path, size: int) -> None:
+    """Raises UserError if a disk cannot take so many bytes: writing to a mapped file on a full one ends the process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_left_over(folder)
+    if (free := shutil.disk_usage(folder).free) < size + DISK_RESERVE:
+        found = f"has {free / GIB:.1f} GiB free, and offloaded weights need {size / GIB:.1f}: neither card nor host memory holds them."
+        raise fail(str(folder), found, "Free some of that disk, or set memory.weights to nf4.")
