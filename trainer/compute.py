@@ -85,8 +85,10 @@ class Compute:
         """Peak memory of the device in GiB since `reset_peak`; on a CPU this process's memory now."""
         import torch
 
-        if self.device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self.device) / GIB
+        return torch.cuda.max_memory_allocated(self.device) / GIB if self.device.type == "cuda" else self.host_gib()
+
+    def host_gib(self) -> float:
+        """Memory of the host that this process has now, GiB."""
         import psutil
 
         return psutil.Process().memory_info().rss / GIB

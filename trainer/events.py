@@ -69,6 +69,16 @@ class Step(Event):
 
 
 @dataclass
+class MemoryUse(Event):
+    """The most memory that a part of the run took: "before training", "training", "sampling" or "after"; of the card and the host, GiB."""
+
+    type = "memory"
+    part: str
+    gib: float
+    host_gib: float
+
+
+@dataclass
 class Sample(Event):
     """A sample video was written; `file` is relative to the run folder, `slot` the prompt's place among the prompts."""
 

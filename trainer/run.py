@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from .data.dataset import TrainingData
     from .job import SamplePrompt, TrainingJob
     from .models.base import Expert, FamilySpec, ModelFamily
+    from .objectives.base import Objective
     from .runfolder import RunFolder
+    from .samples import Samples
     from .sampling import SampleRequest
+    from .training import Training
 
 
 @dataclass(frozen=True)
@@ -132,11 +135,11 @@ def _train(
     from .adapters.export import Exporter
     from .data.sampler import Sampler
     from .experts import trained_experts
+    from .memory.limit import limited
     from .objectives.flow_matching import FlowMatching
     from .samples import Samples
     from .sampling import seen_picture
     from .section_prompts import section_prompts
-    from .training import Training
 
     family, compute, steps = components.family, components.compute, job.schedule.steps
     exporter = Exporter(places.loras, folder.name, job, family, base_hash)
@@ -157,18 +160,34 @@ def _train(
         dataset.report.describe(sampler)
         dataset.report.write(folder.path)
         log.notice(f"One step averages over {sampler.effective_batch}; an epoch has {sampler.steps_per_epoch} steps.", "dataset", "info")
-        with compute.repeatable():
-            log.emit(events.Phase("load", "Loading the transformer"))
-            newest = folder.newest_checkpoint(log)
-            loras = {e.name: _attach(job, e, newest[1].get(e.name) if newest else None, components, log) for e in experts}
+        with compute.repeatable(), limited(compute.device, job.memory.fit_into):
             objective = FlowMatching(job, family, dataset, sampler, compute.device)
-            samples = Samples(folder, requests, dataset, components, log)
-            training = Training(job, folder, components, loras, objective, samples, log)
-            training.resume(newest)
-            files, done = training.train(exporter), training.step
+            training = _prepared(job, folder, components, objective, Samples(folder, requests, dataset, components, log), log)
+            files, done, usage = training.train(exporter), training.step, training.usage
+        del training
+        components.drop_all()
+        with usage.during("after"):
+            pass
+        usage.tell(log)
     result = _result(job, folder, family, files, done)
     log.emit(events.Finished(done, str(result.lora)) if done == steps else events.Stopped(done))
     return result
+
+
+def _prepared(
+    job: TrainingJob, folder: RunFolder, components: Components, objective: Objective, samples: Samples, log: EventLog
+) -> Training:
+    """The model with its LoRA, at its newest checkpoint."""
+    from .experts import trained_experts
+    from .training import Training
+
+    log.emit(events.Phase("load", "Loading the transformer"))
+    newest = folder.newest_checkpoint(log)
+    experts = trained_experts(components.family.spec, job.model.expert)
+    loras = {e.name: _attach(job, e, newest[1].get(e.name) if newest else None, components, log) for e in experts}
+    training = Training(job, folder, components, loras, objective, samples, log)
+    training.resume(newest)
+    return training
 
 
 @contextmanager

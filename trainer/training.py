@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from . import events
 from .experts import expert_at, trained_experts
 from .memory.shortage import with_less_memory
+from .memory.usage import Usage
 from .optim import follow_parameters, make_optimizer
 from .runfolder import RunFolder
 from .step import StepResult, TrainState, train_step
@@ -52,6 +53,7 @@ class Training:
         self.state = TrainState(transformer, parameters, make_optimizer(parameters, job.optimizer), self.compute.scaler())
         self.step = 0  # optimizer steps done
         self.saved = -1  # step of the newest checkpoint
+        self.usage = Usage(self.compute)
         self._seconds: deque[float] = deque(maxlen=SPEED_WINDOW)
 
     def resume(self, newest: tuple[int, dict[str, LoraWeights], dict[str, Any]] | None) -> None:
@@ -71,7 +73,8 @@ class Training:
         Raises Interrupted on cancel, and whatever goes wrong, after a checkpoint of the last whole step.
         """
         files = None
-        self.compute.reset_peak()
+        with self.usage.during("before training"):
+            pass
         try:
             while True:
                 self.draw_samples()
@@ -94,7 +97,8 @@ class Training:
     def one_step(self) -> None:
         """Trains one step and reports it."""
         start = time.perf_counter()
-        result = with_less_memory(self._result_of_next, self.components, self.log, f"step {self.step + 1}")
+        with self.usage.during("training"):
+            result = with_less_memory(self._result_of_next, self.components, self.log, f"step {self.step + 1}")
         self.step += 1
         self._seconds.append(time.perf_counter() - start)
         self.log.emit(self._report(result))
@@ -112,14 +116,15 @@ class Training:
         total = self.job.schedule.steps
         left = seconds * (total - self.step)
         expert = self._expert(self.step).name
-        return events.Step(self.step, total, result.loss, result.lr, result.grad_norm, seconds, self.compute.peak_gib(), left, expert)
+        return events.Step(self.step, total, result.loss, result.lr, result.grad_norm, seconds, self.usage.peak("training"), left, expert)
 
     def draw_samples(self) -> None:
         """Draws the sample prompts if they are due at this step or asked for; those already there are kept."""
         asked, every = self.log.take("sample"), self.job.samples.every
         if asked or (every and (self.finished or self.step % every == 0)):
             self._set_training(False)
-            with_less_memory(lambda: self.samples.draw(self.step), self.components, self.log, f"samples of step {self.step}")
+            with self.usage.during("sampling"):
+                with_less_memory(lambda: self.samples.draw(self.step), self.components, self.log, f"samples of step {self.step}")
             self._set_training(True)
         if not self.finished and self.log.phase != "train":
             self.log.emit(events.Phase("train"))

@@ -39,6 +39,8 @@ class Assembly:
         self, transformer: nn.Module, choices: Choices, device: torch.device, log: EventLog, scratch: Path | None = None,
         random: bool = False,
     ) -> None:  # fmt: skip
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
         self.transformer, self.choices, self._device, self._log = transformer, choices, device, log
         self._blocks = list(blocks_of(transformer).values())
         self._set_forward(random)
@@ -98,17 +100,22 @@ class Assembly:
         pin, folder = self._device.type == "cuda", scratch if self.choices.on_disk else None
         if folder:
             _require_room(folder, sum(map(BlockSwap.bytes_of, chosen)))
-        hosts = []
-        for block in chosen:
+        hosts: list[HostBytes] = []
+
+        def host_of(size: int) -> HostBytes:
             self._log.check()
-            hosts.append(HostBytes(BlockSwap.bytes_of(block), pin, folder / f"{uuid4().hex}.bin" if folder else None))
-        if pin and not all(host.pinned for host in hosts) and not self.choices.on_disk:
+            hosts.append(HostBytes(size, pin, folder / f"{uuid4().hex}.bin" if folder else None))
+            return hosts[-1]
+
+        swap = BlockSwap(chosen, self._device, host_of)
+        if pin and not folder and not all(host.pinned for host in hosts):
             self._log.notice("The system does not let all of the offloaded weights be pinned: copies take about twice as long.", "memory")
-        return BlockSwap(chosen, self._device, hosts)
+        return swap
 
     def _move(self, device: torch.device) -> None:
         for tensor in self._own_tensors():
-            tensor.data = tensor.data.to(device)
+            if tensor.device != device:
+                tensor.data = tensor.data.to(device)
             if tensor.grad is not None:
                 tensor.grad = tensor.grad.to(device)
 

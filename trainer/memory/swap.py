@@ -26,9 +26,10 @@ class BlockSwap:
     it is. On a CPU the same is done between two places of its memory.
     """
 
-    def __init__(self, blocks: Sequence[nn.Module], device: torch.device, hosts: Sequence[HostBytes]) -> None:
+    def __init__(self, blocks: Sequence[nn.Module], device: torch.device, host_of: Callable[[int], HostBytes]) -> None:
+        """Moves the blocks' frozen tensors, one block after the other, into memory that `host_of` gives for so many bytes."""
         self._device, self.blocks = device, list(blocks)
-        self._held = [_Held(block, host) for block, host in zip(blocks, hosts, strict=True)]
+        self._held = [_Held(block, host_of(self.bytes_of(block))) for block in blocks]
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._thread = ThreadPoolExecutor(1, "block swap")  # so that copies from memory that is not pinned do not hold up the run
         self._places: list[Tensor] = []

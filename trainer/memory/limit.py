@@ -1,0 +1,42 @@
+"""How much of the card a run may take: beyond it torch raises an error that the run steps down from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+GIB = 2**30
+WINDOWS_RESERVE = 0.5  # GiB that stay free of what is free: near the end the driver moves memory to the host without a word
+
+
+def share(fit_into: float, free: float, total: float, windows: bool) -> float:
+    """The share of a card that torch may allocate, 0 to 1: `fit_into` GB if given, on Windows what is `free` (both in bytes)."""
+    limits = [total]
+    if fit_into:
+        limits.append(fit_into * GIB)
+    if windows:
+        limits.append(free - WINDOWS_RESERVE * GIB)
+    return max(min(limits) / total, 0.0)
+
+
+@contextmanager
+def limited(device: torch.device, fit_into: float) -> Iterator[None]:
+    """Inside the block torch allocates no more of the card than `fit_into` GB (0: what there is) and, on Windows, than is free."""
+    if device.type != "cuda":
+        yield
+        return
+    import torch
+
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info(device)
+    free += torch.cuda.memory_reserved(device)
+    torch.cuda.set_per_process_memory_fraction(share(fit_into, free, total, sys.platform == "win32"), device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, device)
