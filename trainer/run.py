@@ -128,10 +128,13 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
 def _train(
     job: TrainingJob, places: Places, folder: RunFolder, dataset: TrainingData, components: Components, log: EventLog, base_hash: str
 ) -> RunResult:
+    import torch
+
     from .adapters.export import Exporter
     from .data.sampler import Sampler
     from .experts import trained_experts
     from .objectives.flow_matching import FlowMatching
+    from .objectives.prefetch import Prefetched
     from .samples import Samples
     from .sampling import seen_picture
     from .section_prompts import section_prompts
@@ -160,11 +163,11 @@ def _train(
             log.emit(events.Phase("load", "Loading the transformer"))
             newest = folder.newest_checkpoint(log)
             loras = {e.name: _attach(job, e, newest[1].get(e.name) if newest else None, components, log) for e in experts}
-            objective = FlowMatching(job, family, dataset, sampler, compute.device)
             samples = Samples(folder, requests, dataset, components, log)
-            training = Training(job, folder, components, loras, objective, samples, log)
-            training.resume(newest)
-            files, done = training.train(exporter), training.step
+            with Prefetched(FlowMatching(job, family, dataset, sampler, torch.device("cpu")), compute.device, steps) as objective:
+                training = Training(job, folder, components, loras, objective, samples, log)
+                training.resume(newest)
+                files, done = training.train(exporter), training.step
     result = _result(job, folder, family, files, done)
     log.emit(events.Finished(done, str(result.lora)) if done == steps else events.Stopped(done))
     return result
