@@ -28,6 +28,10 @@ class TextMask:
 
     used = True
 
+    def left_out(self, _: object, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments of a module, the last of which is the mask, without that if it is not used; a forward pre-hook."""
+        return (*arguments[:-1], arguments[-1] if self.used else None)
+
 
 def padded(embeddings: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
     """B texts [L, D] as one tensor [B, longest, D], and its mask [B, longest] bool where not all are as long as the longest."""

@@ -35,9 +35,4 @@ def mask_where_padded(transformer: Any) -> None:
     transformer.text_mask = text_mask = TextMask()
     for block in (*transformer.transformer_blocks, *transformer.single_transformer_blocks):
         block.attn.set_processor(MaskedAttention(text_mask))
-
-    def without_needless_mask(_: Any, arguments: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
-        hidden, timestep, mask = arguments
-        return hidden, timestep, mask if text_mask.used else None
-
-    transformer.context_embedder.register_forward_pre_hook(without_needless_mask)
+    transformer.context_embedder.register_forward_pre_hook(text_mask.left_out)

@@ -38,7 +38,8 @@ class MaskedAttention(HunyuanVideoAttnProcessor2_0):
 
 
 def mask_where_padded(transformer: Any) -> None:
-    """Gives the transformer a `text_mask`, which its blocks heed."""
+    """Gives the transformer a `text_mask`, which its blocks and its reading of the text heed."""
     transformer.text_mask = text_mask = TextMask()
     for block in transformer.transformer_blocks:
         block.attn.set_processor(MaskedAttention(text_mask))
+    transformer.context_embedder.register_forward_pre_hook(text_mask.left_out)

@@ -62,7 +62,7 @@ def mask_where_padded(transformer: Any) -> None:
     """Gives the transformer a `text_mask`, which its blocks heed."""
     transformer.text_mask = text_mask = TextMask()
     for block in transformer.transformer_blocks:
-        block.attn1.set_processor(JointAttention(text_mask))
+        block.attn1.processor = JointAttention(text_mask)
 
 
 def _normed(tensor: Tensor, norm: Norm) -> Tensor:
