@@ -132,11 +132,14 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
 def _train(
     job: TrainingJob, places: Places, folder: RunFolder, dataset: TrainingData, components: Components, log: EventLog, base_hash: str
 ) -> RunResult:
+    import torch
+
     from .adapters.export import Exporter
     from .data.sampler import Sampler
     from .experts import trained_experts
     from .memory.limit import limited
     from .objectives.flow_matching import FlowMatching
+    from .objectives.prefetch import Prefetched
     from .samples import Samples
     from .sampling import seen_picture
     from .section_prompts import section_prompts
@@ -160,11 +163,15 @@ def _train(
         dataset.report.describe(sampler)
         dataset.report.write(folder.path)
         log.notice(f"One step averages over {sampler.effective_batch}; an epoch has {sampler.steps_per_epoch} steps.", "dataset", "info")
-        with compute.repeatable(), limited(compute.device, job.memory.fit_into):
-            objective = FlowMatching(job, family, dataset, sampler, compute.device)
+        batches = FlowMatching(job, family, dataset, sampler, torch.device("cpu"))
+        with (
+            compute.repeatable(),
+            limited(compute.device, job.memory.fit_into),
+            Prefetched(batches, compute.device, steps) as objective,
+        ):
             training = _prepared(job, folder, components, objective, Samples(folder, requests, dataset, components, log), log)
             files, done, usage = training.train(exporter), training.step, training.usage
-        del training
+        del training, objective
         components.drop_all()
         with usage.during("after"):
             pass

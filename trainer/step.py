@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,9 +18,10 @@ if TYPE_CHECKING:
     from torch.amp.grad_scaler import GradScaler
 
     from .compute import Compute
+    from .data.sampler import Example
     from .events import EventLog
     from .job import TrainingJob
-    from .objectives.base import MicroBatch, Objective
+    from .objectives.base import Objective
 
 
 @dataclass
@@ -45,8 +48,9 @@ def train_step(step: int, job: TrainingJob, state: TrainState, objective: Object
     """Gathers the step's micro-batches, adds up their gradients, clips, steps.
 
     The loss is the weighted sum over all examples of the step, so micro-batching cannot change it; what is reported
-    is the mean, also for the smaller last step of an epoch, whose examples count as much as all others. Raises
-    UserError before any weight changes if the loss is not finite, Interrupted between micro-batches on cancel.
+    is the mean, also for the smaller last step of an epoch, whose examples count as much as all others. Nothing but one
+    read at its end waits for the device, before the weights change (in fp16 the gradient scaler reads once more). Raises
+    UserError then if a loss is not finite, Interrupted between micro-batches on cancel.
     """
     import torch
 
@@ -55,26 +59,33 @@ def train_step(step: int, job: TrainingJob, state: TrainState, objective: Object
         group["lr"] = lr
     state.optimizer.zero_grad(set_to_none=True)
     total, weight = torch.zeros((), device=compute.device), torch.zeros((), device=compute.device)
+    examples: list[Example] = []
+    losses: list[torch.Tensor] = []
     for index, batch in enumerate(objective.collect(step)):
         log.check()
         with _dropout(job, compute, step, index), compute.autocast():
-            losses = objective.loss(state.transformer, batch)  # [B]
-        loss = (losses * batch.weights).sum()
-        _require_finite(step, losses, batch)
+            each = objective.loss(state.transformer, batch)  # [B]
+        loss = (each * batch.weights).sum()
         state.scaler.scale(loss).backward()
         total += loss.detach()
         weight += batch.weights.sum()
+        examples += batch.examples
+        losses.append(each.detach())
 
     state.scaler.unscale_(state.optimizer)
-    grad_norm = torch.nn.utils.clip_grad_norm_(state.parameters, job.optimizer.max_grad_norm or float("inf"))
-    overflow = not bool(torch.isfinite(grad_norm))
+    norm = torch.nn.utils.clip_grad_norm_(state.parameters, job.optimizer.max_grad_norm or float("inf"))
+    mean_loss, grad_norm, *example_losses = torch.cat(
+        [torch.stack([total / weight, norm]), *losses]
+    ).tolist()  # the one wait for the device
+    _require_finite(step, examples, example_losses)
+    overflow = not math.isfinite(grad_norm)
     if overflow and not state.scaler.is_enabled():
         raise fail(
             f"step {step}", "the gradient is not finite.", "Lower the learning rate, or set precision to fp32, and run again to resume."
         )
     state.scaler.step(state.optimizer)
     state.scaler.update()
-    return StepResult((total / weight).item(), grad_norm.item(), lr, overflow)
+    return StepResult(mean_loss, grad_norm, lr, overflow)
 
 
 def _dropout(job: TrainingJob, compute: Compute, step: int, index: int) -> AbstractContextManager[None]:
@@ -84,10 +95,8 @@ def _dropout(job: TrainingJob, compute: Compute, step: int, index: int) -> Abstr
     return draws.module_randomness(compute.device, job.schedule.seed, "dropout", step, index)
 
 
-def _require_finite(step: int, losses: torch.Tensor, batch: MicroBatch) -> None:
-    import torch
-
-    bad = [example.item.name for example, fine in zip(batch.examples, torch.isfinite(losses).tolist(), strict=True) if not fine]
+def _require_finite(step: int, examples: Sequence[Example], losses: Sequence[float]) -> None:
+    bad = dict.fromkeys(example.item.name for example, loss in zip(examples, losses, strict=True) if not math.isfinite(loss))
     if bad:
         raise fail(
             f"step {step}",

@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from tests.data.footage import scene
+from tests.models.host_reads import host_reads
 from tests.models.world import World, made_world
 from tests.tiny import ALL
 from trainer import draws
@@ -142,6 +143,30 @@ def test_velocity_equals_the_pipelines(world: World) -> None:
         mask = family.loss_mask(x, given)
         ours, theirs = (part if mask is None else part * mask for part in (ours, point.velocity.float()))
         assert (ours - theirs).norm() / theirs.norm() < 1e-4, point.sigma
+
+
+# What diffusers reads by itself: HiDream's tokens go to the experts that are drawn for them, and its pictures' sizes lie on the
+# device; HunyuanVideo-1.5 looks for a picture of zeros and sorts the tokens of the texts by their masks.
+READ_BY_DIFFUSERS = {
+    "hidream": {"transformer_hidream_image.py:forward", "transformer_hidream_image.py:unpatchify"},
+    "hunyuan_video_15": {"transformer_hunyuan_video15.py:forward"},
+}
+
+
+@pytest.mark.parametrize("checkpointing", ["off", "full"])
+def test_a_step_reads_the_device_once(world: World, checkpointing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no numbers are sent to it but by the micro-batches; the second step, when constants lie there."""
+    job = world.job(schedule={"batch_size": 2, "accumulation": 2}, memory={"gradient_checkpointing": checkpointing})
+    state, objective, _ = world.training(job)
+    monkeypatch.setattr(state.optimizer, "step", lambda: None)
+    train_step(1, job, state, objective, Compute(job.compute), EventLog(Silent()))
+    batches = list(objective.collect(2))
+    monkeypatch.setattr(objective, "collect", lambda step: iter(batches))
+    with host_reads() as reads:
+        train_step(2, job, state, objective, Compute(job.compute), EventLog(Silent()))
+    known = READ_BY_DIFFUSERS.get(world.family.spec.family, set())
+    assert [place for place in reads.read if place not in known] == ["step.py:train_step"]
+    assert {place for place in reads.uploaded if place != "transformer_hidream_image.py:patchify"} == set()
 
 
 def test_turns_of_experts() -> None:

@@ -370,6 +370,19 @@ class TextEncoder:
     truncated: list[str] = field(default_factory=list)  # texts that were longer than the model reads
 
 
+def constant(values: Sequence[float], like: Tensor) -> Tensor:
+    """Numbers of a configuration as a tensor [N], copied once to each device: every copy of unpinned memory waits for the device."""
+    return _constant(tuple(values), like.device, like.dtype)
+
+
+@lru_cache(maxsize=64)
+def _constant(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    import torch
+
+    with torch.inference_mode(False):  # one made in it could not be used in training
+        return torch.tensor(values, device=device, dtype=dtype)
+
+
 @lru_cache(maxsize=32)  # variants often differ in other parts only
 def _skeleton(kind: Any, config: str) -> nn.Module:
     from accelerate import init_empty_weights

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class MicroBatch:
-    """B examples of one shape, with every random draw made; tensors are on the training device."""
+    """B examples of one shape, with every random draw made; the step gets it on the training device."""
 
     encoded: dict[str, Tensor]  # "latents" [B, C, T, h, w] as cached, and all that the family is given beside them
     text: dict[str, Tensor]
@@ -22,6 +22,17 @@ class MicroBatch:
     sigma: Tensor  # [B]
     weights: Tensor  # [B], shares of the step's loss
     examples: Sequence[Example]
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> MicroBatch:
+        """The same examples with every tensor changed."""
+        encoded, text = ({name: change(tensor) for name, tensor in part.items()} for part in (self.encoded, self.text))
+        noise, sigma, weights = map(change, (self.noise, self.sigma, self.weights))
+        return replace(self, encoded=encoded, text=text, noise=noise, sigma=sigma, weights=weights)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All of its tensors."""
+        return [*self.encoded.values(), *self.text.values(), self.noise, self.sigma, self.weights]
 
 
 class Objective(Protocol):

@@ -53,7 +53,11 @@ class FlowMatching:
         texts = [self.dataset.text(self._caption(e), self.dataset.picture(e.item, e.window)) for e in examples]
         if self.family.spec.first_frame_optional:  # a single frame would be given as a whole
             chances = torch.tensor([draws.uniform(self._seed, "condition", *key) for key in keys])
-            encoded["has_first_frame"] = (chances < self.job.objective.first_frame_probability) & (shape[1] > 1)
+            begins = (chances < self.job.objective.first_frame_probability) & (shape[1] > 1)
+            if begins.any():
+                encoded["has_first_frame"] = begins
+            else:  # said here, on the host: a family that looked at what is on the device would wait for it
+                del encoded["first_frame"]
         if self.family.spec.guidance_input is not None:
             encoded["guidance"] = torch.full((len(examples),), self.job.objective.guidance or self.family.spec.guidance_input)
         if self.job.objective.history_noise and "history" in encoded:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..base import constant
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -27,7 +29,7 @@ class Schedule:
         powers = scheduler.alphas_cumprod.double()
         a, b = powers.sqrt(), (1 - powers).sqrt()
         self.levels = (b / (a + b)).float()
-        self._between = (self.levels[1:] + self.levels[:-1]) / 2
+        self._between: list[float] = ((self.levels[1:] + self.levels[:-1]) / 2).tolist()
         self._from_clean = torch.cat([self.levels.new_zeros(1), self.levels])
 
     def sigma(self, time: Tensor) -> Tensor:
@@ -42,7 +44,7 @@ class Schedule:
         """The timestep nearest to a noise level, [B] whole numbers."""
         import torch
 
-        return torch.bucketize(sigma, self._between.to(sigma.device, sigma.dtype))
+        return torch.bucketize(sigma, constant(self._between, sigma))
 
 
 def scale(sigma: Tensor) -> Tensor:

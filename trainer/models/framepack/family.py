@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Problem, UserError
-from ..base import Denoise, FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder
+from .. import text_mask
+from ..base import Denoise, FamilySpec, FrameRule, ImageEncoder, ModelFamily, ModelInputs, TextEncoder
 from ..files import ModelFiles, missing_parts
 from ..hunyuan_video import text as llama_text
 from ..hunyuan_video.family import ADAPTER_TARGETS
@@ -121,6 +122,14 @@ class FramePack(ModelFamily):
             "image_encoder": SiglipVisionModel,
         }
 
+    def load_transformer(self, dtype: torch.dtype, part: str = "transformer") -> ModelMixin:
+        """The transformer on the CPU, in eval mode, whose attention gets a mask only where texts are padded."""
+        from ..hunyuan_video.attention import mask_where_padded
+
+        transformer = super().load_transformer(dtype, part)
+        mask_where_padded(transformer)
+        return transformer
+
     def load_vae(self) -> nn.Module:
         """AutoencoderKLHunyuanVideo on the CPU."""
         from diffusers import AutoencoderKLHunyuanVideo
@@ -183,7 +192,7 @@ class FramePack(ModelFamily):
         return latents * self.scale
 
     def text_inputs(self, texts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-        """Padded with zeros that the mask leaves out: {"encoder_hidden_states", "encoder_attention_mask", "pooled_projections"}."""
+        """{"encoder_hidden_states", "pooled_projections"}, and "encoder_attention_mask" where texts are padded."""
         return llama_text.text_inputs(texts)
 
     def denoiser_inputs(self, x: Tensor, sigma: Tensor, text: dict[str, Tensor], given: dict[str, Tensor]) -> dict[str, Any]:
@@ -205,6 +214,13 @@ class FramePack(ModelFamily):
             "indices_latents": given["section_indices"][0], "indices_latents_clean": given["clean_indices"][0],
             "indices_latents_history_2x": given["halved_indices"][0], "indices_latents_history_4x": given["quartered_indices"][0],
         }  # fmt: skip
+
+    def predict(self, transformer: nn.Module, inputs: ModelInputs) -> Tensor:
+        """Velocity predicted; the transformer is told whether texts are padded.
+
+        It reads the mask, whose ones lie on the host, so that it need not wait for the device.
+        """
+        return super().predict(transformer, text_mask.told(transformer, inputs, device="cpu"))
 
     def shift(self, latent_shape: Sequence[int], sampling: bool) -> float:
         """In sampling the pipeline's: by the tokens of a section if the scheduler shifts by size, else the scheduler's own."""

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Problem, UserError
-from ..base import Denoise, FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder, adapter_presets
+from .. import text_mask
+from ..base import Denoise, FamilySpec, FrameRule, ImageEncoder, ModelFamily, ModelInputs, TextEncoder, adapter_presets
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from ..pixels import decode_latents, encode_frames
@@ -127,6 +128,14 @@ class HunyuanVideo(ModelFamily):
             "image_encoder": CLIPVisionModel,
         }
 
+    def load_transformer(self, dtype: torch.dtype, part: str = "transformer") -> ModelMixin:
+        """The transformer on the CPU, in eval mode, whose attention gets a mask only where texts are padded."""
+        from .attention import mask_where_padded
+
+        transformer = super().load_transformer(dtype, part)
+        mask_where_padded(transformer)
+        return transformer
+
     def load_vae(self) -> nn.Module:
         """AutoencoderKLHunyuanVideo on the CPU."""
         from diffusers import AutoencoderKLHunyuanVideo
@@ -169,8 +178,8 @@ class HunyuanVideo(ModelFamily):
         return latents * self.scale
 
     def text_inputs(self, texts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-        """Padded with zeros that the mask leaves out: {"encoder_hidden_states", "encoder_attention_mask", "pooled_projections"}."""
-        return llama_text.text_inputs(texts, self.spec.text_length)
+        """{"encoder_hidden_states", "pooled_projections"}, and "encoder_attention_mask" where texts are padded."""
+        return llama_text.text_inputs(texts)
 
     def denoiser_inputs(self, x: Tensor, sigma: Tensor, text: dict[str, Tensor], given: dict[str, Tensor]) -> dict[str, Any]:
         """Arguments of HunyuanVideoTransformer3DModel: its timestep is 1000 · sigma, its guidance 1000 times what is given.
@@ -201,6 +210,10 @@ class HunyuanVideo(ModelFamily):
         mask = x.new_ones(1, 1, x.shape[2], 1, 1)
         mask[:, :, 0] = 0
         return mask
+
+    def predict(self, transformer: nn.Module, inputs: ModelInputs) -> Tensor:
+        """Velocity predicted; the transformer is told whether texts are padded."""
+        return super().predict(transformer, text_mask.told(transformer, inputs))
 
     def generate(self, denoise: Denoise, noise: Tensor, given: dict[str, Tensor]) -> Tensor:
         """Image-to-video begins with a little of the picture in every frame's noise, as its pipeline does."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..base import TextEncoder
 from ..files import ModelFiles
 from ..text_encoders import load_encoders
+from ..text_mask import MASK, padded
 
 if TYPE_CHECKING:
     import torch
@@ -66,14 +67,13 @@ def pooled(encoder: TextEncoder, text: str) -> Tensor:
     return module_of(encoder, "clip")(tokens.to(next(encoder.module.parameters()).device)).pooler_output[0].float().cpu()
 
 
-def text_inputs(texts: Sequence[dict[str, Tensor]], length: int = TEXT_LENGTH) -> dict[str, Tensor]:
-    """Encodings of B texts as the transformer's arguments, padded with zeros that its mask [B, length] leaves out."""
-    import torch
-    from torch.nn.functional import pad
+def text_inputs(texts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Encodings of B texts as the transformer's arguments, padded to the longest; there is a mask only where one is shorter.
 
-    lengths = torch.tensor([len(text["text"]) for text in texts])
-    return {
-        "encoder_hidden_states": torch.stack([pad(text["text"], (0, 0, 0, length - len(text["text"]))) for text in texts]),
-        "encoder_attention_mask": torch.arange(length)[None] < lengths[:, None],
-        "pooled_projections": torch.stack([text["pooled"] for text in texts]),
-    }
+    The pipeline pads to TEXT_LENGTH and masks that, with the same result.
+    """
+    import torch
+
+    hidden, mask = padded([text["text"] for text in texts])
+    masks = {} if mask is None else {MASK: mask}
+    return {"encoder_hidden_states": hidden, **masks, "pooled_projections": torch.stack([text["pooled"] for text in texts])}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import Problem, UserError
+from .. import text_mask
 from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, ModelInputs, TextEncoder, adapter_presets
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
@@ -27,6 +28,7 @@ DEFAULTS = {  # HunyuanVideo15Transformer3DModel's
 }  # fmt: skip
 BUCKETS = {640: ("480p", (49, 480, 832)), 960: ("720p", (49, 720, 1280))}  # target_size -> name, default frames x height x width
 SMALL = ("small", (17, 64, 64))  # test models
+TEXTS = {f"{text_mask.MASK}{number}": f"encoder_hidden_states{number}" for number in ("", "_2")}  # by mask
 GUIDANCE = 6.0  # the released guiders', unless the model is distilled to need none
 
 
@@ -122,6 +124,14 @@ class HunyuanVideo15(ModelFamily):
             "image_encoder": SiglipVisionModel,
         }
 
+    def load_transformer(self, dtype: torch.dtype, part: str = "transformer") -> ModelMixin:
+        """The transformer on the CPU, in eval mode, whose attention gets a mask only where texts are padded."""
+        from .attention import mask_where_padded
+
+        transformer = super().load_transformer(dtype, part)
+        mask_where_padded(transformer)
+        return transformer
+
     def load_vae(self) -> nn.Module:
         """AutoencoderKLHunyuanVideo15 on the CPU."""
         from diffusers import AutoencoderKLHunyuanVideo15
@@ -179,7 +189,7 @@ class HunyuanVideo15(ModelFamily):
         return latents * self.scale
 
     def text_inputs(self, texts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-        """Both embeddings with their masks, padded to the longest of the captions."""
+        """Both embeddings padded to the longest of the captions, each with a mask if one is shorter."""
         return texts_of.text_inputs(texts)
 
     def denoiser_inputs(self, x: Tensor, sigma: Tensor, text: dict[str, Tensor], given: dict[str, Tensor]) -> dict[str, Any]:
@@ -200,7 +210,8 @@ class HunyuanVideo15(ModelFamily):
         """Velocity predicted; what the transformer norms first is given in its norms' precision, as CPU autocast leaves norms alone."""
         dtype = cast("Any", transformer).image_embedder.norm_in.weight.dtype
         normed = {name: inputs.kwargs[name].to(dtype) for name in ("encoder_hidden_states_2", "image_embeds")}
-        return super().predict(transformer, replace(inputs, kwargs=inputs.kwargs | normed))
+        inputs = text_mask.told(transformer, replace(inputs, kwargs=inputs.kwargs | normed), TEXTS)
+        return super().predict(transformer, inputs)
 
     # LoRA
 

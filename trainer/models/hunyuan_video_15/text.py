@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..base import TextEncoder
 from ..files import ModelFiles
 from ..text_encoders import load_encoders
+from ..text_mask import MASK, padded
 
 if TYPE_CHECKING:
     import torch
@@ -62,17 +63,10 @@ def glyph_text(text: str) -> str:
 
 
 def text_inputs(texts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Encodings of B texts as the transformer's arguments, padded to the longest; masks [B, L] leave the padding out."""
+    """Encodings of B texts as the transformer's arguments, padded to the longest; masks [B, L], where there are any, leave that out."""
     made = {}
     for name, suffix in (("text", ""), ("glyphs", "_2")):
-        made[f"encoder_hidden_states{suffix}"], made[f"encoder_attention_mask{suffix}"] = _padded([text[name] for text in texts])
+        made[f"encoder_hidden_states{suffix}"], mask = padded([text[name] for text in texts])
+        if mask is not None:
+            made[f"{MASK}{suffix}"] = mask
     return made
-
-
-def _padded(embeddings: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    import torch
-    from torch.nn.utils.rnn import pad_sequence
-
-    lengths = torch.tensor([len(embedding) for embedding in embeddings])
-    padded = pad_sequence(list(embeddings), batch_first=True)
-    return padded, torch.arange(padded.shape[1])[None] < lengths[:, None]

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from ... import draws
 from ...errors import UserError, fail
-from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder, adapter_presets
+from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder, adapter_presets, constant
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from ..pixels import decode_latents, encode_frames
 from ..text_encoders import load_encoder
+from ..text_mask import MASK, padded
 from . import keys
 from .comfy_files import write_comfy_files
 from .release import Release
@@ -150,22 +151,18 @@ class LTXVideo(ModelFamily):
         return (latents - mean) / std
 
     def _latent_statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        mean, std = (values.to(like).view(1, -1, 1, 1, 1) for values in self._statistics)
+        mean, std = (constant(values, like).view(1, -1, 1, 1, 1) for values in self._statistics)
         return mean, std
 
     @cached_property
-    def _statistics(self) -> tuple[Tensor, Tensor]:
+    def _statistics(self) -> tuple[list[float], list[float]]:
         mean, std = (self.files.tensor("vae", name).float() for name in ("latents_mean", "latents_std"))
-        return mean, std / self.vae_config.get("scaling_factor", 1.0)
+        return mean.tolist(), (std / self.vae_config.get("scaling_factor", 1.0)).tolist()
 
     def text_inputs(self, texts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-        """{"encoder_hidden_states": [B, L, D], "encoder_attention_mask": [B, L]}, L the longest of the captions: padding is masked."""
-        import torch
-        from torch.nn.utils.rnn import pad_sequence
-
-        embeddings = [text["text"] for text in texts]
-        mask = pad_sequence([torch.ones(len(embedding)) for embedding in embeddings], batch_first=True)
-        return {"encoder_hidden_states": pad_sequence(embeddings, batch_first=True), "encoder_attention_mask": mask}
+        """{"encoder_hidden_states": [B, L, D]}, L the longest of the captions; "encoder_attention_mask" [B, L] if one is shorter."""
+        hidden, mask = padded([text["text"] for text in texts])
+        return {"encoder_hidden_states": hidden, **({} if mask is None else {MASK: mask.float()})}
 
     def denoiser_inputs(self, x: Tensor, sigma: Tensor, text: dict[str, Tensor], given: dict[str, Tensor]) -> dict[str, Any]:
         """Arguments of LTXVideoTransformer3DModel; its timestep is 1000 · sigma, for each token where some are clean, and 0 there."""
@@ -173,7 +170,7 @@ class LTXVideo(ModelFamily):
         if clean is not None:
             timestep = timestep * (1 - clean.expand(-1, -1, -1, *x.shape[-2:]).flatten(1))
         coordinates = positions(x.shape, self.spec.latent_stride, self.spec.fps, self.release.newer, x.device)
-        return {"hidden_states": pack(x), "timestep": timestep, "video_coords": coordinates, **text}
+        return {"hidden_states": pack(x), "timestep": timestep, "video_coords": coordinates, MASK: None, **text}
 
     def conditioned(self, x: Tensor, given: dict[str, Tensor]) -> Tensor:
         """X with a clean first frame where one is given."""
@@ -192,8 +189,6 @@ class LTXVideo(ModelFamily):
         if "first_frame" not in given:
             return None
         has = given.get("has_first_frame", torch.ones(x.shape[0], device=x.device))
-        if not has.any():
-            return None
         clean = x.new_zeros(x.shape[0], 1, x.shape[2], 1, 1)
         clean[:, :, 0] = has.to(x).view(-1, 1, 1, 1)
         return clean

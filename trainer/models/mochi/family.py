@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
-from ..base import FamilySpec, FrameRule, ModelFamily, TextEncoder, adapter_presets
+from .. import text_mask
+from ..base import FamilySpec, FrameRule, ModelFamily, ModelInputs, TextEncoder, adapter_presets, constant
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from ..pixels import decode_latents, encode_frames
@@ -89,6 +90,14 @@ class Mochi(ModelFamily):
 
         return {**super().weight_classes(), "vae": AutoencoderKLMochi, "text_encoder": T5EncoderModel}
 
+    def load_transformer(self, dtype: torch.dtype, part: str = "transformer") -> ModelMixin:
+        """The transformer on the CPU, in eval mode, whose attention gets a mask only where texts are padded."""
+        from .attention import mask_where_padded
+
+        transformer = super().load_transformer(dtype, part)
+        mask_where_padded(transformer)
+        return transformer
+
     def load_vae(self) -> nn.Module:
         """AutoencoderKLMochi on the CPU."""
         from diffusers import AutoencoderKLMochi
@@ -137,21 +146,27 @@ class Mochi(ModelFamily):
         return (latents - mean) / std
 
     def _latent_statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        import torch
-
-        mean, std = (torch.tensor(self.vae_config[name]).to(like).view(1, -1, 1, 1, 1) for name in ("latents_mean", "latents_std"))
+        mean, std = (constant(self.vae_config[name], like).view(1, -1, 1, 1, 1) for name in ("latents_mean", "latents_std"))
         return mean, std / self.vae_config.get("scaling_factor", 1.0)
 
     def text_inputs(self, texts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-        """{"encoder_hidden_states": [B, L, D], "encoder_attention_mask": [B, L] bool}, L the longest; rows of zeros are no tokens."""
+        """{"encoder_hidden_states": [B, L, D]}, L the longest, and "encoder_attention_mask" [B, L] if not all rows are tokens.
+
+        Rows of zeros are none.
+        """
         from torch.nn.utils.rnn import pad_sequence
 
         hidden = pad_sequence([text["text"] for text in texts], batch_first=True)
-        return {"encoder_hidden_states": hidden, "encoder_attention_mask": hidden.any(-1)}
+        mask = hidden.any(-1)
+        return {"encoder_hidden_states": hidden, **({} if mask.all() else {text_mask.MASK: mask})}
 
     def denoiser_inputs(self, x: Tensor, sigma: Tensor, text: dict[str, Tensor], given: dict[str, Tensor]) -> dict[str, Any]:
         """Arguments of MochiTransformer3DModel."""
         return {"hidden_states": x, "timestep": (1 - sigma) * 1000, **text}
+
+    def predict(self, transformer: nn.Module, inputs: ModelInputs) -> Tensor:
+        """Velocity predicted; the transformer is told whether texts are padded."""
+        return super().predict(transformer, text_mask.told(transformer, inputs))
 
     def velocity(self, output: Any, x: Tensor, sigma: Tensor) -> Tensor:
         """The predicted x0 - noise, negated."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Problem, UserError
-from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder, adapter_presets
+from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder, adapter_presets, constant
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from ..pixels import decode_latents, encode_clip
@@ -174,7 +174,7 @@ class Wan(ModelFamily):
         return (latents - mean) / std
 
     def _latent_statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        mean, std = (like.new_tensor(values).view(1, -1, 1, 1, 1) for values in (self.latents_mean, self.latents_std))
+        mean, std = (constant(values, like).view(1, -1, 1, 1, 1) for values in (self.latents_mean, self.latents_std))
         return mean, std
 
     def text_inputs(self, texts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
