@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from ..job import ComputeSettings, MemorySettings
 
-Weights = Literal["as stored", "unquantized", "fp8", "int8", "nf4"]
+Quantized = Literal["fp8", "int8", "nf4"]
+Weights = Literal["as stored", "unquantized", Quantized]
 Checkpointing = Literal["off", "selective", "full", "offloaded"]
 
 
