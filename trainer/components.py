@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from .compute import Compute
     from .events import EventLog
+    from .memory.choices import Weights
     from .models.base import Expert, ImageEncoder, ModelFamily, TextEncoder
 
 T = TypeVar("T")
@@ -27,6 +28,9 @@ class Components:
     def __init__(self, family: ModelFamily, compute: Compute, log: EventLog, memory: MemorySettings | None = None) -> None:
         self.family, self.compute, self.log = family, compute, log
         self._memory = memory or MemorySettings()
+        self.weights: Weights = (
+            "as stored" if self._memory.weights == "auto" else self._memory.weights
+        )  # of transformers loaded from now on
         family.files.check = log.check  # so that a cancel is heard while a large file is read
         self._transformers: dict[str, ModelMixin] = {}  # by part
         self._image_encoder: ImageEncoder | None = None
@@ -40,7 +44,7 @@ class Components:
             if other != part:
                 cast("nn.Module", module).to("cpu")
         if part not in self._transformers:
-            self._transformers[part] = self._loaded(part, lambda: self.family.load_transformer(self.compute.dtype, part))
+            self._transformers[part] = self._loaded(part, lambda: self.family.load_transformer(self.compute.dtype, part, self.weights))
             self.compute.keep_float32(cast("nn.Module", self._transformers[part]))
         cast("nn.Module", self._transformers[part]).to(self.compute.device)
         return self._transformers[part]

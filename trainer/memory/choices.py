@@ -13,6 +13,11 @@ Weights = Literal["as stored", "unquantized", Quantized]
 Checkpointing = Literal["off", "selective", "full", "offloaded"]
 
 
+def quantized_form(weights: Weights) -> Quantized | None:
+    """The form that weights are quantised to while they are loaded, if they are."""
+    return weights if weights in ("fp8", "int8", "nf4") else None
+
+
 @dataclass(frozen=True)
 class Choices:
     """How a transformer is held and computed."""

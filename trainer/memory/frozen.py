@@ -30,7 +30,9 @@ class FrozenWeight:
         return dequantize(self.data, self.scale, self.form, dtype, self.columns, table)
 
 
-def dequantize(data: Tensor, scale: Tensor, form: str, dtype: torch.dtype, columns: int | None = None, table: Tensor | None = None) -> Tensor:
+def dequantize(
+    data: Tensor, scale: Tensor, form: str, dtype: torch.dtype, columns: int | None = None, table: Tensor | None = None
+) -> Tensor:
     """Stored rows [out, bytes] times their scale [] or [out, 1] in `dtype`: [out, columns]. nf4 needs its `pair_table`.
 
     Plain tensor operations: the compiler fuses them; without it, where `columns` are told, a piece of the rows is converted at a time.
