@@ -38,8 +38,9 @@ class Fp8Product(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, data: Tensor, scale: Tensor) -> Tensor:
         """[..., out] in the precision of x, rounded to bf16."""
         ctx.save_for_backward(data, scale)
-        numbers, rows = quantized_rows(x.reshape(-1, x.shape[-1]))
-        y = scaled_product(numbers, data.view(E4M3).t(), rows, _each_row(scale, data).t(), fast=True)
+        with torch.autocast(x.device.type, enabled=False):
+            numbers, rows = quantized_rows(x.reshape(-1, x.shape[-1]))
+            y = scaled_product(numbers, data.view(E4M3).t(), rows, _each_row(scale, data).t(), fast=True)
         return y.view(*x.shape[:-1], len(data)).to(x.dtype)
 
     @staticmethod
@@ -47,9 +48,10 @@ class Fp8Product(torch.autograd.Function):
         """The gradient of x."""
         data, scale = ctx.saved_tensors
         (grad,) = grads
-        numbers, rows = quantized_rows(grad.reshape(-1, grad.shape[-1]), _each_row(scale, data).t())
         columns = torch.ones(1, data.shape[1], device=data.device)
-        dx = scaled_product(numbers, data.t().contiguous().view(E4M3).t(), rows, columns, fast=False)
+        with torch.autocast(grad.device.type, enabled=False):
+            numbers, rows = quantized_rows(grad.reshape(-1, grad.shape[-1]), _each_row(scale, data).t())
+            dx = scaled_product(numbers, data.t().contiguous().view(E4M3).t(), rows, columns, fast=False)
         return dx.view(*grad.shape[:-1], data.shape[1]).to(grad.dtype), None, None
 
 
