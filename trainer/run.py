@@ -98,7 +98,7 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
     log.emit(events.Phase("prepare", "Opening the model"))
     job = job.with_absolute_paths()
     found = find_model(job.model, places.models, places.downloads, log)
-    family = open_model(found, keep_quantized=job.memory.weights != "unquantized")
+    family = open_model(found)
     check_against_model(job, family, fresh=not (places.runs / job.output.name).exists())
     if family.spec.step_distilled:
         log.notice(

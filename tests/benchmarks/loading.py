@@ -2,7 +2,7 @@
 
 The file has the shapes of Wan's 14B and takes no disk space: its bytes were never written and read as zeros. A process of its
 own loads it; a thread there reads RssAnon, the memory that is the process's own and not a file's, every 5 ms. The limit is
-what the model holds, its largest tensor and 1 GiB more.
+what the model holds, its or the file's largest tensor and 1 GiB more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 GIB = 2**30
-FORMS = ("fp8_scaled, kept", "fp8_scaled, to bf16", "bf16")
+FORMS = {  # of the file and the model -> memory.weights
+    "fp8_scaled, kept": "as stored",
+    "fp8_scaled, to bf16": "unquantized",
+    "fp8_scaled, to nf4": "nf4",
+    "bf16": "as stored",
+    "bf16 to fp8": "fp8",
+    "bf16 to int8": "int8",
+    "bf16 to nf4": "nf4",
+}
 
 
 def write_file(folder: Path, layers: int, scaled: bool) -> Path:
@@ -45,7 +53,7 @@ def write_file(folder: Path, layers: int, scaled: bool) -> Path:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What loading took: bytes of the model, of its largest tensor and of anonymous memory at the peak, and seconds."""
+    """What loading took: bytes of the model, of its or the file's largest tensor and of anonymous memory at the peak, and seconds."""
 
     model: int
     largest: int
@@ -94,19 +102,21 @@ def load(file: Path, form: str) -> Loaded:
     from trainer.job import ModelSettings
     from trainer.models import layouts
     from trainer.models.assembly import open_single_files
+    from trainer.models.tensor_file import open_tensors
 
-    files = open_single_files(ModelSettings(transformer=str(file)), layouts(), keep_quantized="kept" in form)[1]
+    files = open_single_files(ModelSettings(transformer=str(file)), layouts())[1]
     watch, began = Watch(), time.perf_counter()
-    model = files.load("transformer", WanTransformer3DModel, torch.bfloat16)
+    model = files.load("transformer", WanTransformer3DModel, torch.bfloat16, FORMS[form])
     seconds, peak = time.perf_counter() - began, watch.stop()
     sizes = [tensor.nbytes for tensor in (*model.parameters(), *model.buffers())]
-    return Loaded(sum(sizes), max(sizes), peak, seconds)
+    stored = max(stored.end - stored.start for stored in open_tensors(file).tensors.values())
+    return Loaded(sum(sizes), max(*sizes, stored), peak, seconds)
 
 
-def measured(form: str = FORMS[0], layers: int = 40) -> tuple[float, float]:
+def measured(form: str = next(iter(FORMS)), layers: int = 40) -> tuple[float, float]:
     """The peak and what is allowed, in GiB, of loading in a process of its own; prints a row of the table."""
     with tempfile.TemporaryDirectory() as folder:
-        file = write_file(Path(folder), layers, "fp8" in form)
+        file = write_file(Path(folder), layers, form.startswith("fp8"))
         command = [sys.executable, __file__, "--file", str(file), "--form", form]
         told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
     loaded = Loaded(*json.loads(told))

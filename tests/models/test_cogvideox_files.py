@@ -160,7 +160,7 @@ def test_scaled_fp8(tmp_path: Path, layout: str) -> None:
     save_file({name: tensor.contiguous() for name, tensor in meant.items()}, tmp_path / "meant.safetensors", read(files.transformer)[1])
     given, wanted = (files.model_copy(update={"transformer": str(tmp_path / f"{name}.safetensors")}) for name in ("x", "meant"))
     for keep in (False, True):
-        ours = open_model(given, keep_quantized=keep).load_transformer(torch.bfloat16)
+        ours = open_model(given).load_transformer(torch.bfloat16, weights="as stored" if keep else "unquantized")
         assert_same(ours, open_model(wanted).load_transformer(torch.bfloat16))
         assert isinstance(ours.get_submodule("transformer_blocks.1.attn1.to_k"), FrozenLinear) == keep
 

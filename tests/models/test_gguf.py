@@ -55,7 +55,9 @@ def test_unpacked_and_kept_equal_what_gguf_makes_of_it(files: ModelSettings, tmp
     save_file({name: tensor.contiguous() for name, tensor in meant.items()}, tmp_path / "meant.safetensors")
     wanted = open_model(files.model_copy(update={"transformer": str(tmp_path / "meant.safetensors")})).load_transformer(torch.float32)
     given = files.model_copy(update={"transformer": str(tmp_path / "x.gguf")})
-    kept, unpacked = (open_model(given, keep_quantized=keep).load_transformer(torch.float32) for keep in (True, False))
+    kept, unpacked = (
+        open_model(given).load_transformer(torch.float32, weights="as stored" if keep else "unquantized") for keep in (True, False)
+    )
     for name, tensor in wanted.state_dict().items():
         torch.testing.assert_close(unpacked.state_dict()[name], tensor, rtol=1e-6, atol=1e-7)
     layers = {name: layer for name, layer in kept.named_modules() if isinstance(layer, FrozenLinear)}

@@ -84,7 +84,7 @@ def settings(folder: Path, **changes: Any) -> ModelSettings:
 
 
 def opened(folder: Path, **changes: Any) -> SingleFiles:
-    name, found = open_single_files(settings(folder, **changes), LAYOUTS, keep_quantized=True)
+    name, found = open_single_files(settings(folder, **changes), LAYOUTS)
     assert name == "hidream"
     return found
 
@@ -135,7 +135,7 @@ def test_files_in_the_wrong_place(official: Path, core: ModuleType, tmp_path: Pa
     o1 = {"t_embedder1.mlp.0.weight": (8, 8), "x_embedder.proj1.weight": (8, 8)}
     write_header(tmp_path / "o1.safetensors", o1)
     with pytest.raises(UserError, match=r"is a HiDream diffusion model, O1, which has no VAE, which cannot be trained"):
-        open_single_files(ModelSettings(transformer=str(tmp_path / "o1.safetensors")), LAYOUTS, True)
+        open_single_files(ModelSettings(transformer=str(tmp_path / "o1.safetensors")), LAYOUTS)
 
 
 def test_tokens_are_those_of_core(official: Path, core: ModuleType, tmp_path: Path) -> None:
@@ -189,7 +189,8 @@ def test_fp8_layouts_load_to_weight_times_scale(tiny: tuple[Path, ModelSettings]
     assert "double_stream_blocks.0.block.ff_i.experts.1.w2.weight" in changed
     for keep in (False, True):
         assert_same(
-            open_model(fp8, keep_quantized=keep).load_transformer(torch.float32), open_model(wanted).load_transformer(torch.float32)
+            open_model(fp8).load_transformer(torch.float32, weights="as stored" if keep else "unquantized"),
+            open_model(wanted).load_transformer(torch.float32),
         )
 
 

@@ -129,7 +129,7 @@ def opened(folder: Path, **settings: Any) -> SingleFiles:
     texts = settings.pop("text_encoders", TEXTS)
     variant, files = settings.pop("variant", ""), {slot: path(name) for slot, name in settings.items()}
     given = ModelSettings(text_encoders=[path(name) for name in texts], variant=variant, **files)  # type: ignore[arg-type]
-    name, found = open_single_files(given, LAYOUTS, keep_quantized=True)
+    name, found = open_single_files(given, LAYOUTS)
     assert name == "hunyuan_video_15"
     return found
 
@@ -245,5 +245,5 @@ def test_names_and_fp8_layouts_load_to_the_same_tensors(tmp_path: Path, layout: 
     plain, wanted, fp8 = (given.model_copy(update={"transformer": str(tmp_path / f"{n}.safetensors")}) for n in ("plain", "meant", "fp8"))
     assert_same(open_model(plain).load_transformer(torch.float32), open_model(given).load_transformer(torch.float32))
     for keep in (False, True):
-        ours = open_model(fp8, keep_quantized=keep).load_transformer(torch.float32)
+        ours = open_model(fp8).load_transformer(torch.float32, weights="as stored" if keep else "unquantized")
         assert_same(ours, open_model(wanted).load_transformer(torch.float32))

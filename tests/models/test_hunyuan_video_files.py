@@ -156,7 +156,7 @@ def test_text_to_video_and_token_replace_look_alike(official: Path, called: str,
         file.symlink_to(official / f"{T2V}.safetensors")
     seen = str(official / f"{image}.safetensors") if image else ""
     settings = ModelSettings(transformer=str(file), image_encoder=seen, variant=chosen)
-    assert open_single_files(settings, LAYOUTS, True)[1].variant == variant
+    assert open_single_files(settings, LAYOUTS)[1].variant == variant
 
 
 def test_what_belongs_elsewhere_is_refused(official: Path, core: ModuleType, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_what_belongs_elsewhere_is_refused(official: Path, core: ModuleType, tmp
     for shapes, what in ((small, "SkyReels image-to-video"), (image, "HunyuanImage")):
         file = write_header(tmp_path / f"{what}.safetensors", shapes)
         with pytest.raises(UserError, match=rf"is a HunyuanVideo diffusion model, {what}, which cannot be trained"):
-            open_single_files(ModelSettings(transformer=str(file)), LAYOUTS, True)
+            open_single_files(ModelSettings(transformer=str(file)), LAYOUTS)
     newer = transformer_shapes(depth=1, depth_single_blocks=0, vision_in_dim=1152, use_cond_type_embedding=True)
     file = write_header(tmp_path / "newer.safetensors", newer)
     assert LAYOUTS["hunyuan_video"].transformer.read(shapes_in(file)) is None
@@ -202,7 +202,7 @@ def test_fp8_of_fused_layers_loads_to_weight_times_scale(small: tuple[Path, Mode
     save_file({name: t.contiguous() for name, t in meant.items()}, tmp_path / "meant.safetensors", read(files.transformer)[1])
     given, wanted = changed(files, transformer=tmp_path / "x.safetensors"), changed(files, transformer=tmp_path / "meant.safetensors")
     for keep in (False, True):
-        ours = open_model(given, keep_quantized=keep).load_transformer(torch.bfloat16)
+        ours = open_model(given).load_transformer(torch.bfloat16, weights="as stored" if keep else "unquantized")
         assert_same(ours, open_model(wanted).load_transformer(torch.bfloat16))
         assert sum(isinstance(layer, FrozenLinear) for layer in ours.modules()) == (2 * 14 + 2 * 6 if keep else 0)
 

@@ -132,7 +132,7 @@ def test_scaled_fp8_is_parted_and_swapped(files: ModelSettings, tmp_path: Path, 
     save_file({name: tensor.contiguous() for name, tensor in meant.items()}, tmp_path / "meant.safetensors")
     given, wanted = (files.model_copy(update={"transformer": str(tmp_path / f"{name}.safetensors")}) for name in ("x", "meant"))
     for keep in (False, True):
-        ours = open_model(given, keep_quantized=keep).load_transformer(torch.bfloat16)
+        ours = open_model(given).load_transformer(torch.bfloat16, weights="as stored" if keep else "unquantized")
         assert_same(ours, open_model(wanted).load_transformer(torch.bfloat16))
         frozen = [name for name, layer in ours.named_modules() if isinstance(layer, FrozenLinear)]
         assert ("transformer_blocks.0.attn1.to_k" in frozen and "transformer_blocks.1.ff.net.0.proj" in frozen) == keep

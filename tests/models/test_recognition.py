@@ -94,7 +94,7 @@ def opened(folder: Path, **names: str | list[str]) -> SingleFiles:
         return str(folder / f"{name}.safetensors") if name else ""
 
     settings = {slot: [path(n) for n in name] if isinstance(name, list) else path(name) for slot, name in names.items()}
-    return open_single_files(ModelSettings(**settings), LAYOUTS, keep_quantized=True)[1]  # type: ignore[arg-type]
+    return open_single_files(ModelSettings(**settings), LAYOUTS)[1]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model[0])
@@ -141,17 +141,17 @@ def test_the_variants_offered_are_those_of_all_layouts() -> None:
 def test_of_variants_that_look_alike_one_can_be_chosen(official: Path) -> None:
     file = str(official / "wan2.1_i2v_480p_14B_fp16.safetensors")
     for variant in ("i2v-14b-720p", "i2v-14b-480p"):
-        assert open_single_files(ModelSettings(transformer=file, variant=variant), LAYOUTS, True)[1].variant == variant
+        assert open_single_files(ModelSettings(transformer=file, variant=variant), LAYOUTS)[1].variant == variant
     with pytest.raises(UserError, match=r"model\.variant: 't2v-14b' does not fit .* It can be i2v-14b-480p, i2v-14b-720p"):
-        open_single_files(ModelSettings(transformer=file, variant="t2v-14b"), LAYOUTS, True)
+        open_single_files(ModelSettings(transformer=file, variant="t2v-14b"), LAYOUTS)
 
 
 def test_variants_that_cannot_be_trained_are_named(core: ModuleType, tmp_path: Path) -> None:
     shapes = wan_shapes(**{**SMALL, "model_type": "t2v"})
     file = write_header(tmp_path / "x.safetensors", {**shapes, "vace_patch_embedding.weight": (1536, 96, 1, 2, 2)})
     with pytest.raises(UserError, match=r"model\.transformer: '.*x\.safetensors' is a Wan diffusion model, VACE, which cannot be trained"):
-        open_single_files(ModelSettings(transformer=str(file)), LAYOUTS, True)
+        open_single_files(ModelSettings(transformer=str(file)), LAYOUTS)
     shapes["patch_embedding.weight"] = (1536, 20, 1, 2, 2)
     file = write_header(tmp_path / "y.safetensors", shapes)
     with pytest.raises(UserError, match=r"of a variant that is not known here \(.*in_channels 20.*Known are .*t2v-1\.3b"):
-        open_single_files(ModelSettings(transformer=str(file)), LAYOUTS, True)
+        open_single_files(ModelSettings(transformer=str(file)), LAYOUTS)

@@ -91,7 +91,7 @@ def test_fp8_layouts_load_to_weight_times_scale(files: ModelSettings, tmp_path: 
     given = changed(files, transformer=tmp_path / "x.safetensors")
     for dtype in (torch.float32, HALF):
         for keep in (False, True):
-            ours = open_model(given, keep_quantized=keep).load_transformer(dtype)
+            ours = open_model(given).load_transformer(dtype, weights="as stored" if keep else "unquantized")
             assert_same(ours, wanted.load_transformer(dtype))
             assert sum(isinstance(layer, FrozenLinear) for layer in ours.modules()) == (2 * 10 if keep else 0)
 
@@ -104,18 +104,21 @@ def test_scales_of_rows_and_other_fp8(files: ModelSettings, tmp_path: Path) -> N
     save_file(tensors, tmp_path / "x.safetensors", metadata)
     meant = tensors[name].float() * rows[:, None]
     for keep in (False, True):
-        model = open_model(changed(files, transformer=tmp_path / "x.safetensors"), keep_quantized=keep).load_transformer(torch.float32)
+        model = open_model(changed(files, transformer=tmp_path / "x.safetensors")).load_transformer(
+            torch.float32, weights="as stored" if keep else "unquantized"
+        )
         assert torch.equal(weights(model)["blocks.1.ffn.net.0.proj.weight"], meant)
 
 
 def test_a_quantised_text_encoder_gives_the_same_embeddings_kept_and_unpacked(files: ModelSettings, tmp_path: Path) -> None:
     quantised(files.text_encoders[0], tmp_path / "text.safetensors", "old")
     given = files.model_copy(update={"text_encoders": [str(tmp_path / "text.safetensors")]})
-    kept, unpacked = (open_model(given, keep_quantized=keep) for keep in (True, False))
-    encoder = kept.load_text_encoder(HALF)
-    assert any(isinstance(layer, FrozenLinear) for layer in encoder.module.modules())
-    one = kept.encode_text(encoder, "a red circle")["text"]
-    assert torch.equal(one, unpacked.encode_text(unpacked.load_text_encoder(HALF), "a red circle")["text"])
+    family = open_model(given)
+    kept, unpacked = family.load_text_encoder(HALF), family.load_text_encoder(HALF)
+    assert any(isinstance(layer, FrozenLinear) for layer in kept.module.modules())
+    unpacked.module = family.files.load("text_encoder", type(kept.module), HALF, "unquantized")
+    assert not any(isinstance(layer, FrozenLinear) for layer in unpacked.module.modules())
+    assert torch.equal(*(family.encode_text(encoder, "a red circle")["text"] for encoder in (kept, unpacked)))
 
 
 @pytest.mark.parametrize("size", [120, 400])

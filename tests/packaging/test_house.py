@@ -35,12 +35,17 @@ FAMILY_PLACES = re.compile(r"trainer/(models/(\w+/.*|__init__\.py)|importers/.*|
 
 # Who may be imported by whom: the first rule whose pattern matches the importing file holds.
 GROUND = r"trainer/(errors|events|draws|files|hub|hub_model|job|job_versions|source_files|\w*settings|packages)\.py|trainer/__init__\.py"
+HELD = r"trainer/memory/(frozen|nf4|fp8_products|quantize|blocks|choices)\.py"  # how a model's weights are held
+TYPES = r"trainer/memory/choices\.py"
 DIRECTION = [
     (GROUND, GROUND),
-    (r"trainer/models/(framepack|hunyuan_video_15)/.*", rf"{GROUND}|trainer/models/((?!__)\w+\.py|{{0}}/.*|hunyuan_video/.*)"),  # related
-    (r"trainer/models/(\w+)/.*", rf"{GROUND}|trainer/models/((?!__)\w+\.py|{{0}}/.*)"),
-    (r"trainer/models/.*", rf"{GROUND}|trainer/models/.*|trainer/memory/frozen\.py"),
-    (r"trainer/memory/frozen\.py", GROUND),
+    (HELD, rf"{GROUND}|{HELD}"),
+    (
+        r"trainer/models/(framepack|hunyuan_video_15)/.*",
+        rf"{GROUND}|trainer/models/((?!__)\w+\.py|{{0}}/.*|hunyuan_video/.*)|{TYPES}",
+    ),  # related
+    (r"trainer/models/(\w+)/.*", rf"{GROUND}|trainer/models/((?!__)\w+\.py|{{0}}/.*)|{TYPES}"),
+    (r"trainer/models/.*", rf"{GROUND}|trainer/models/.*|{HELD}"),
     (r"trainer/(rewards|importers)/.*", rf"{GROUND}|trainer/{{0}}/.*"),
     (r"trainer/(demo/.*|__main__\.py)", r"trainer/.*"),
     (r"trainer/.*", r"trainer/(?!demo/|__main__).*"),

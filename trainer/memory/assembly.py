@@ -21,7 +21,7 @@ from .activations import HostActivations
 from .blocks import blocks_of
 from .checkpointing import checkpointed
 from .choices import Choices
-from .frozen import FrozenLinear
+from .frozen import set_fp8_products
 from .host_memory import HostBytes, remove_left_over
 from .swap import BlockSwap, before_backward, frozen_tensors
 
@@ -44,9 +44,7 @@ class Assembly:
         self.transformer, self.choices, self._device, self._log = transformer, choices, device, log
         self._blocks = list(blocks_of(transformer).values())
         self._set_forward(random)
-        for layer in transformer.modules():
-            if isinstance(layer, FrozenLinear):
-                layer.fp8_products = choices.fp8_products
+        set_fp8_products(transformer, device, choices.fp8_products)
         self._swap = self._swapped(scratch)
         swapped = {id(block) for block in (self._swap.blocks if self._swap else ())}
         # the others get the same node in their graph, so that gradients are added up in one order whatever is swapped

@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from ..job import ComputeSettings, MemorySettings
 
-Weights = Literal["as stored", "unquantized", "fp8", "int8", "nf4"]
+Quantized = Literal["fp8", "int8", "nf4"]
+Weights = Literal["as stored", "unquantized", Quantized]
 Checkpointing = Literal["off", "selective", "full", "offloaded"]
 
 
 LESS: dict[Checkpointing, Checkpointing] = {"off": "selective", "selective": "full"}
 NOTCH = 0.25  # of the blocks, offloaded at once when memory ran out
+
+
+def quantized_form(weights: Weights) -> Quantized | None:
+    """The form that weights are quantised to while they are loaded, if they are."""
+    return weights if weights in ("fp8", "int8", "nf4") else None
 
 
 @dataclass(frozen=True)

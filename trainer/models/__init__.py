@@ -54,18 +54,18 @@ def known_models(name: str) -> tuple[ModelFamily, ...]:
     return kind(NoFiles(name)), *(kind(NoFiles(variant, configs)) for variant, configs in shipped.items())
 
 
-def open_model(model: Path | ModelSettings, keep_quantized: bool = True) -> ModelFamily:
+def open_model(model: Path | ModelSettings) -> ModelFamily:
     """The family object of a diffusers folder or of single files, its files checked by their headers alone.
 
     Settings name an existing folder, as `source.find_model` gives them. Raises UserError if no family recognises the
-    model or its files cannot be used. `keep_quantized` leaves the linear layers of single files as they are stored.
+    model or its files cannot be used.
     """
     if isinstance(model, Path):
         return _checked(*_in_folder(model))
     if not model.transformer.strip():
         return _checked(*_in_folder(Path(model.source), model.family), model.sampling_order)
     with _usable_values(model.transformer):
-        name, files = open_single_files(model, layouts(), keep_quantized)
+        name, files = open_single_files(model, layouts())
     return _checked(family_class(name), files, model.sampling_order)
 
 

@@ -22,7 +22,7 @@ SAME_RELEASE = "Choose the one of the same release."
 PARTS = {"transformer_low": "transformer", "text_encoders": "text_encoder"}  # settings that are called otherwise than their part
 
 
-def open_single_files(settings: ModelSettings, layouts: Mapping[str, FileLayout], keep_quantized: bool) -> tuple[str, SingleFiles]:
+def open_single_files(settings: ModelSettings, layouts: Mapping[str, FileLayout]) -> tuple[str, SingleFiles]:
     """The family's name and the model's files; raises UserError listing every file that does not belong where it is named.
 
     Only headers are read. Parts that no file is named for are sought in the transformer's; what is missing in the end is
@@ -39,7 +39,7 @@ def open_single_files(settings: ModelSettings, layouts: Mapping[str, FileLayout]
         assembly.require_agreement(layouts[family], variant)
         if not assembly.problems:
             tokenizers = Path(settings.tokenizers) if settings.tokenizers.strip() else None
-            return family, SingleFiles(layouts[family], variant, assembly.parts, tokenizers, keep_quantized)
+            return family, SingleFiles(layouts[family], variant, assembly.parts, tokenizers)
     raise UserError(assembly.problems)
 
 

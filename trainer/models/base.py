@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from diffusers import ModelMixin
     from torch import Tensor, nn
 
+    from ..memory.choices import Weights
+
 
 @dataclass(frozen=True)
 class FrameRule:
@@ -193,9 +195,9 @@ class ModelFamily(ABC):
         except ImportError as error:
             raise fail(self.files.name, f"cannot be checked ({type(error).__name__}: {error}).", "Install what it names.") from error
 
-    def load_transformer(self, dtype: torch.dtype, part: str = "transformer") -> ModelMixin:
-        """A transformer on the CPU, in eval mode, without gradients."""
-        return self.files.load(part, self.transformer_class, dtype).requires_grad_(False).eval()
+    def load_transformer(self, dtype: torch.dtype, part: str = "transformer", weights: Weights = "as stored") -> ModelMixin:
+        """A transformer on the CPU, in eval mode, without gradients; `weights` is how its linear layers are held."""
+        return self.files.load(part, self.transformer_class, dtype, weights).requires_grad_(False).eval()
 
     @cached_property
     def skeleton(self) -> nn.Module:

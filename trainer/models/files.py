@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..errors import Problem, UserError, fail
-from .folder_fit import indexed_files, load_strictly, require_fit
+from ..memory.choices import quantized_form
+from .folder_fit import indexed_files, load_quantized, load_strictly, require_fit
 from .tensor_file import open_tensors, read_object
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
+
+    from ..memory.choices import Weights
 
 M = TypeVar("M", bound="nn.Module")
 
@@ -54,8 +57,11 @@ class ModelFiles(Protocol):
         """Raises UserError, from headers alone, if a part's tensors are not those that the class has with its configuration."""
         ...
 
-    def load(self, part: str, kind: type[M], dtype: torch.dtype) -> M:
-        """A part as a diffusers or transformers class on the CPU; raises OSError or ValueError if the files do not fit."""
+    def load(self, part: str, kind: type[M], dtype: torch.dtype, weights: Weights = "as stored") -> M:
+        """A part as a diffusers or transformers class on the CPU; raises OSError or ValueError if the files do not fit.
+
+        `weights` is how linear layers are held, as `Filler` has it.
+        """
         ...
 
     def tensor(self, part: str, name: str) -> Tensor:
@@ -134,9 +140,12 @@ class DiffusersFolder:
         """As the class's loader sees the headers."""
         require_fit(self.root / part, f"{self.root}, {part}", kind, self.config(part))
 
-    def load(self, part: str, kind: type[M], dtype: torch.dtype) -> M:
-        """The part by the class's own `from_pretrained`; raises UserError if that leaves a tensor unfilled."""
-        return load_strictly(self.root / part, f"{self.root}, {part}", kind, dtype)
+    def load(self, part: str, kind: type[M], dtype: torch.dtype, weights: Weights = "as stored") -> M:
+        """The part by the class's own `from_pretrained`, or quantised tensor by tensor; raises UserError if that leaves one unfilled."""
+        folder, where = self.root / part, f"{self.root}, {part}"
+        if quantized_form(weights):
+            return load_quantized(folder, where, kind, self.config(part), dtype, weights, self.check)
+        return load_strictly(folder, where, kind, dtype)
 
     def tensor(self, part: str, name: str) -> Tensor:
         """Read from the first of the part's files that holds it."""
@@ -179,7 +188,7 @@ class NoFiles:
     def require_fit(self, part: str, kind: type[nn.Module]) -> None:
         """Nothing to compare."""
 
-    def load(self, part: str, kind: type[M], dtype: torch.dtype) -> M:
+    def load(self, part: str, kind: type[M], dtype: torch.dtype, weights: Weights = "as stored") -> M:
         """Raises UserError."""
         raise self._absent(part)
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import UserError, fail
-from .loading import Shape, empty_model, written
+from .filling import Filler, Shape
+from .loading import empty_model, written
+from .stored import StoredPart
 from .tensor_file import open_tensors, read_object
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+    from ..memory.choices import Weights
 
 M = TypeVar("M", bound="nn.Module")
 CURE = "Download this part of the model again."
@@ -53,6 +57,27 @@ def load_strictly(folder: Path, where: str, kind: type[M], dtype: torch.dtype) -
     model, info = _loaded(folder, kind, torch_dtype=dtype)
     _require_whole(where, model, info)
     return model
+
+
+def load_quantized(
+    folder: Path, where: str, kind: type[M], config: Mapping[str, Any], dtype: torch.dtype, weights: Weights, check: Callable[[], None]
+) -> M:
+    """A diffusers model on the CPU whose blocks are quantised as they are read; UserError as for `require_fit`, before that.
+
+    Beside the model no more than its largest tensor is in memory. `check` is called between tensors.
+    """
+    if "quantization_config" in config:
+        raise fail(where, f"is quantised already, so memory.weights cannot be {weights}.", "Set memory.weights to as stored.")
+    require_fit(folder, where, kind, config)
+    filler = Filler(model := empty_model(kind, config), dtype, weights)
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    for file in _files(folder):
+        part = StoredPart(open_tensors(file))
+        for name in part.in_order():
+            if name in shapes:
+                check()
+                filler.fill(part, name, {name: shapes[name]}, lambda own, tensor: {own: tensor})
+    return filler.filled()
 
 
 def _loaded(folder: Path, kind: type[M], **options: object) -> tuple[M, dict[str, Any]]:
@@ -132,14 +157,18 @@ def indexed_files(index: Path) -> list[str]:
 
 
 def _shapes(folder: Path) -> dict[str, Shape]:
-    """The shapes of all tensors of the part's files, those alone that the index names where there is one."""
+    """The shapes of all tensors of the part's files."""
+    return {name: stored.shape for file in _files(folder) for name, stored in open_tensors(file).tensors.items()}
+
+
+def _files(folder: Path) -> list[Path]:
+    """The part's files of a diffusers model, those alone that the index names where there is one."""
     from diffusers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFETENSORS_WEIGHTS_NAME
 
     whole, index = folder / SAFETENSORS_WEIGHTS_NAME, folder / SAFE_WEIGHTS_INDEX_NAME
     if not whole.is_file() and not index.is_file():
         raise fail(str(folder), f"has neither {whole.name} nor {index.name}.", CURE)
-    files = [whole] if whole.is_file() else [folder / name for name in indexed_files(index)]
-    return {name: stored.shape for file in files for name, stored in open_tensors(file).tensors.items()}
+    return [whole] if whole.is_file() else [folder / name for name in indexed_files(index)]
 
 
 def _renamed(model: nn.Module, shapes: Mapping[str, Shape]) -> dict[str, Shape]:

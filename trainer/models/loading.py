@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import fail
+from .filling import Convert, Filler, Shape
 from .key_map import KeyMap
 from .key_tensors import from_comfy
 from .layout import Config
@@ -16,12 +17,10 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from ..memory.frozen import FrozenWeight
+    from ..memory.choices import Weights
     from .stored import StoredPart
 
 M = TypeVar("M", bound="nn.Module")
-Shape = tuple[int, ...]
-Convert = Callable[[str, "Tensor"], "dict[str, Tensor]"]  # a file's tensor -> the model's tensors that it holds; raises KeyError
 STARTS = ("", "text_model.", "vision_model.", "model.", "language_model.", "model.language_model.", "encoder.")  # of names, here or there
 CURE = "Choose another file of this model, or download it again."
 
@@ -39,23 +38,20 @@ def empty_model(kind: type[M], config: Config) -> M:
 
 
 def load_model(
-    kind: type[M], config: Config, match: Match, dtype: torch.dtype, keep_quantized: bool, check: Callable[[], None], strict: bool
+    kind: type[M], config: Config, match: Match, dtype: torch.dtype, weights: Weights, check: Callable[[], None], strict: bool
 ) -> M:
-    """The model on the CPU in eval mode, in `dtype` but for what its class keeps in float32.
+    """The model on the CPU in eval mode, in `dtype` but for what its class keeps in float32 and what `Filler` quantises.
 
     Beside the model no more than its largest tensor is in memory. Raises UserError, before any tensor is read, if the
     file lacks tensors, has them in other shapes or, where `strict`, has some that the model does not.
     """
     model, places, convert = planned(kind, config, match, strict)
-    filler = _Filler(model, dtype, keep_quantized)
+    filler = Filler(model, dtype, weights)
     for name in match.part.in_order():
         if name in places:
             check()
             filler.fill(match.part, name, places[name], convert)
-    if hasattr(model, "tie_weights"):
-        cast("Any", model).tie_weights()
-    assert not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
-    return model.eval()
+    return filler.filled()
 
 
 def planned(kind: type[M], config: Config, match: Match, strict: bool) -> tuple[M, dict[str, dict[str, Shape]], Convert]:
@@ -70,60 +66,6 @@ def planned(kind: type[M], config: Config, match: Match, strict: bool) -> tuple[
     places = _places(part, shapes, convert)
     _require_fit(part, {name: {} for name in match.kind.computed} | places, shapes, _tied(model), strict)
     return model, places, convert
-
-
-class _Filler:
-    """Puts a file's tensors into a model."""
-
-    def __init__(self, model: nn.Module, dtype: torch.dtype, keep_quantized: bool) -> None:
-        self._model, self._dtype, self._keep = model, dtype, keep_quantized
-        self._shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-        self._float32 = _float32_modules(model, dtype)
-
-    def fill(self, part: StoredPart, name: str, ours: Mapping[str, Shape], convert: Convert) -> None:
-        """Reads one tensor and gives the model's modules what it holds of theirs."""
-        if self._keep and part.is_quantised(name) and all(map(self._is_linear, ours)):
-            self._freeze(name, part.frozen(name), convert)
-            return
-        parts = convert(name, part.read(name, self._dtype_of(next(iter(ours)))))
-        for own in ours:
-            tensor = parts.pop(own).reshape(self._shapes[own])
-            self._set(own, tensor.clone() if len(ours) > 1 else tensor)
-
-    def _dtype_of(self, name: str) -> torch.dtype:
-        import torch
-
-        return torch.float32 if self._float32 & set(name.split(".")) else self._dtype
-
-    def _is_linear(self, name: str) -> bool:
-        """Whether a tensor is the weight of a linear layer that is not kept in float32."""
-        from torch import nn
-
-        module, _, own = name.rpartition(".")
-        return own == "weight" and type(self._model.get_submodule(module)) is nn.Linear and self._dtype_of(name) == self._dtype
-
-    def _freeze(self, name: str, weight: FrozenWeight, convert: Convert) -> None:
-        """Puts frozen layers in the place of the linear ones; what becomes of a weight's rows becomes of their scales."""
-        from ..memory.frozen import FrozenLinear, FrozenWeight
-
-        scales = convert(name, weight.scale) if weight.scale.dim() else {}
-        data = convert(name, weight.data)
-        for own in list(data):
-            path, rows = own.removesuffix(".weight"), data.pop(own)
-            layer: Any = self._model.get_submodule(path)
-            held = FrozenWeight(rows.clone() if scales or data else rows, scales.get(own, weight.scale).clone(), weight.form)
-            parent, _, place = path.rpartition(".")
-            setattr(self._model.get_submodule(parent), place, FrozenLinear(held, layer.in_features, layer.bias, self._dtype))
-
-    def _set(self, name: str, tensor: Tensor) -> None:
-        from torch import nn
-
-        path, _, own = name.rpartition(".")
-        module = self._model.get_submodule(path)
-        if own in module._parameters:
-            module._parameters[own] = nn.Parameter(tensor.contiguous(), requires_grad=False)
-        else:
-            module._buffers[own] = tensor.contiguous()
 
 
 def _conversion(part: StoredPart, shapes: Mapping[str, Shape], keys: KeyMap | None) -> Convert:
@@ -194,17 +136,3 @@ def written(shape: Iterable[int]) -> str:
 def _tied(model: nn.Module) -> set[str]:
     """Names that share another's tensor, so that a file need not hold them."""
     return set(getattr(model, "_tied_weights_keys", None) or ())
-
-
-def _float32_modules(model: nn.Module, dtype: torch.dtype) -> set[str]:
-    """Names that a model's class keeps in float32 in this precision, by diffusers' and transformers' own rules."""
-    import torch
-    from diffusers import ModelMixin
-
-    rather = set[str](getattr(model, "_keep_in_fp32_modules", None) or ())
-    always = set[str](getattr(model, "_keep_in_fp32_modules_strict", None) or ())
-    if isinstance(model, ModelMixin):
-        return rather
-    if dtype == torch.float16:
-        return always | rather
-    return always if dtype == torch.bfloat16 else set[str]()

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from ..memory.choices import Weights
+
 M = TypeVar("M", bound="nn.Module")
 SLOTS = {"transformer": "transformer", "transformer_2": "transformer_low", "vae": "vae", "image_encoder": "image_encoder"}
 
@@ -38,11 +40,9 @@ def slot_of(part: str) -> str:
 class SingleFiles:
     """The files of one model, each part found in one of them; configurations ship with the pack."""
 
-    def __init__(
-        self, layout: FileLayout, variant: str, parts: Mapping[str, Match], tokenizers: Path | None = None, keep_quantized: bool = True
-    ) -> None:
+    def __init__(self, layout: FileLayout, variant: str, parts: Mapping[str, Match], tokenizers: Path | None = None) -> None:
         self._layout, self.variant, self._parts = layout, variant, dict(parts)
-        self._tokenizers, self._keep = tokenizers, keep_quantized
+        self._tokenizers = tokenizers
         self._configs: dict[str, dict[str, Any]] = {}
         self.check: Callable[[], None] = lambda: None
 
@@ -102,11 +102,11 @@ class SingleFiles:
         """As `load` does before it reads a tensor."""
         planned(kind, self.config(part), self._parts[part], strict=part.startswith("transformer"))
 
-    def load(self, part: str, kind: type[M], dtype: torch.dtype) -> M:
-        """The part on the CPU, read tensor by tensor; raises UserError, before that, if its file does not fit."""
-        keep = self._keep and not part.startswith("vae")
+    def load(self, part: str, kind: type[M], dtype: torch.dtype, weights: Weights = "as stored") -> M:
+        """The part on the CPU, read tensor by tensor; a VAE is always unpacked. Raises UserError, before that, if its file does not fit."""
+        weights = "unquantized" if part.startswith("vae") else weights
         config, match = self.config(part), self._parts[part]
-        return load_model(kind, config, match, dtype, keep, self.check, strict=part.startswith("transformer"))
+        return load_model(kind, config, match, dtype, weights, self.check, strict=part.startswith("transformer"))
 
     def tensor(self, part: str, name: str) -> Tensor:
         """Read under the name that it has in the part's file; it must be a whole tensor there."""

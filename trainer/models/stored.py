@@ -84,9 +84,12 @@ class StoredPart:
 
         from ..memory.frozen import FrozenWeight
 
+        return FrozenWeight(self.file.read(self.prefix + name).view(torch.uint8), self._scale(name), self.form(name))
+
+    def form(self, name: str) -> str:
+        """How a quantised tensor is stored, as FrozenWeight calls it."""
         kind = self._stored(name).dtype
-        data = self.file.read(self.prefix + name)
-        return FrozenWeight(data.view(torch.uint8), self._scale(name), FP8.get(kind, kind))
+        return FP8.get(kind, kind)
 
     def raw(self, name: str) -> bytes:
         """A tensor's bytes."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from diffusers import ModelMixin
     from torch import Tensor, nn
 
+    from ...memory.choices import Weights
+
 BLOCK = r"(double|single)_stream_blocks\.\d+\.block"
 ATTENTION = rf"{BLOCK}\.attn1\.(to_q|to_k|to_v|to_out)(_t)?"
 FEED_FORWARD = rf"{BLOCK}\.(ff_i|ff_t)\.((shared_experts|experts\.\d+)\.)?w[123]"
@@ -122,9 +124,9 @@ class HiDream(ModelFamily):
 
         return HiDreamImageTransformer2DModel
 
-    def load_transformer(self, dtype: torch.dtype, part: str = "transformer") -> ModelMixin:
+    def load_transformer(self, dtype: torch.dtype, part: str = "transformer", weights: Weights = "as stored") -> ModelMixin:
         """The transformer on the CPU, in eval mode, whose experts get gradients."""
-        transformer = super().load_transformer(dtype, part)
+        transformer = super().load_transformer(dtype, part, weights)
         make_differentiable(transformer)
         return transformer
 
