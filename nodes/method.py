@@ -61,7 +61,7 @@ class TrainingOptimizer(io.ComfyNode):
             display_name="Training Optimizer",
             category=CATEGORY,
             description="Learning rate and schedule. Without this node the defaults shown here are used.",
-            search_aliases=["learning rate", "adamw", "scheduler", "warmup"],
+            search_aliases=["learning rate", "adamw", "prodigy", "lion", "muon", "8-bit", "scheduler", "warmup"],
             inputs=schema.inputs(OptimizerSettings),
             outputs=[OptimizerSocket.Output("optimizer", "optimizer", tooltip="For Train Video Model.")],
         )

@@ -65,7 +65,9 @@ class Components:
         """An expert's transformer in the run's precision, loaded onto the host if it was not yet: the one to attach an adapter to."""
         part = self._part(expert)
         if part not in self._transformers:
-            self._transformers[part] = self._loaded(part, lambda: self.family.load_transformer(self.compute.dtype, part, self.choices.weights))
+            self._transformers[part] = self._loaded(
+                part, lambda: self.family.load_transformer(self.compute.dtype, part, self.choices.weights)
+            )
             self.compute.keep_float32(cast("nn.Module", self._transformers[part]))
         return self._transformers[part]
 

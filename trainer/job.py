@@ -13,6 +13,7 @@ from .caption_settings import CaptionEdit, CaptionSettings
 from .dataset_settings import DatasetSettings, WindowSettings
 from .errors import Place, UserError, fail, from_validation
 from .job_versions import JOB_VERSION, upgraded
+from .optimizer_settings import OptimizerSettings
 from .settings import Settings, Text, setting
 from .size_settings import Bucket, from_text
 from .source_settings import SOURCES, ParquetFolder, Source, VideoFolder
@@ -77,6 +78,10 @@ class AdapterSettings(Settings):
         "", "Continue from", "A LoRA file to go on training; empty starts anew. Of models with two experts either file of the pair: "
         "the other lies beside it under the same name with high for low.", advanced=True,
     )  # fmt: skip
+    precision: Literal["fp32", "bf16"] = setting(
+        "fp32", "LoRA precision", "How the LoRA is kept while it is trained; its file is fp32. bf16 takes half the memory and is a little "
+        "less exact: each step is computed in fp32 and rounded up or down by chance, so that small steps are not lost.", advanced=True,
+    )  # fmt: skip
 
     @property
     def effective_alpha(self) -> float:
@@ -112,20 +117,6 @@ class ObjectiveSettings(Settings):
     )  # fmt: skip
     logit_mean: float = setting(0.0, "Logit mean", "Mean of the logit-normal distribution.", ge=-5, le=5, step=0.1, advanced=True)
     logit_std: float = setting(1.0, "Logit deviation", "Deviation of the logit-normal distribution.", gt=0, le=5, step=0.1, advanced=True)
-
-
-class OptimizerSettings(Settings):
-    """The optimizer and its schedule."""
-
-    learning_rate: float = setting(2e-4, "Learning rate", "Step size of the optimizer.", gt=0, le=1, step=1e-6)
-    weight_decay: float = setting(0.01, "Weight decay", "Pull of the weights towards zero.", ge=0, le=1, step=0.01, advanced=True)
-    beta1: float = setting(0.9, "Beta 1", "Memory of the gradient's mean.", ge=0, lt=1, step=0.01, advanced=True)
-    beta2: float = setting(0.99, "Beta 2", "Memory of the gradient's size.", ge=0, lt=1, step=0.001, advanced=True)
-    max_grad_norm: float = setting(
-        1.0, "Gradient clipping", "Largest gradient norm; 0 does not clip.", ge=0, le=1000, step=0.1, advanced=True
-    )
-    schedule: Literal["constant", "cosine"] = setting("constant", "Schedule", "How the learning rate goes after the warm-up.")
-    warmup: int = setting(0, "Warm-up", "Steps over which the learning rate rises to its value.", unit="steps", ge=0, le=100000)
 
 
 class ScheduleSettings(Settings):
@@ -370,6 +361,7 @@ __all__ = [
     "CaptionEdit",
     "CaptionSettings",
     "DatasetSettings",
+    "OptimizerSettings",
     "Settings",
     "TrainingJob",
     "UserError",

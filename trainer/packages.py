@@ -27,7 +27,12 @@ REQUIRED = {  # module -> distribution
     "peft": "peft",
 }
 # Asked for only where they are needed: module -> requirement.
-OPTIONAL = {"pyarrow": "pyarrow>=14", "scenedetect": "scenedetect>=0.6.4", "gguf": "gguf>=0.10"}
+OPTIONAL = {
+    "pyarrow": "pyarrow>=14",
+    "scenedetect": "scenedetect>=0.6.4",
+    "gguf": "gguf>=0.10",
+    "pytorch_optimizer": "pytorch_optimizer>=4",
+}
 PROBED = {"torchao": (0, 16), "bitsandbytes": (0, 43), "xformers": (0, 0)}  # optional ones that peft and diffusers import when present
 
 

@@ -92,6 +92,7 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
     from .data.content import component_identity, key_of
     from .data.opening import open_dataset
     from .models import open_model
+    from .optimizer_trial import optimizer_notices
     from .runfolder import open_run
     from .source import find_model
 
@@ -100,6 +101,8 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
     found = find_model(job.model, places.models, places.downloads, log)
     family = open_model(found)
     check_against_model(job, family, fresh=not (places.runs / job.output.name).exists())
+    for text in optimizer_notices(job):
+        log.notice(text, "optimizer")
     if family.spec.step_distilled:
         log.notice(
             "This model was distilled to sample in a few steps or without guidance, and training wears that off. "
@@ -219,10 +222,12 @@ def check_against_model(job: TrainingJob, family: ModelFamily, fresh: bool) -> N
     """
     from .adapters.file import load_lora
     from .adapters.recognition import require_fit
+    from .combinations import illegal
     from .experts import experts_until, trained_experts
+    from .optimizer_trial import check_optimizer
     from .sampling import SampleRequest, read_pictures
 
-    problems: list[Problem] = []
+    problems: list[Problem] = [*illegal(job), *check_optimizer(job)]
     for number, prompt in enumerate(job.samples.prompts):
         try:
             frames, height, width = prompt.size.shape if prompt.size else family.spec.default_bucket
@@ -307,7 +312,7 @@ def _attach(job: TrainingJob, expert: Expert, weights: LoraWeights | None, compo
     if weights is None:
         lora = Lora.attach(transformer, family.spec, settings, job.schedule.seed, log)
     else:
-        lora = Lora.from_weights(transformer, weights, str(file), settings.dropout)
+        lora = Lora.from_weights(transformer, weights, str(file), settings.dropout, settings.precision)
     lora.train(True)
     return lora
 

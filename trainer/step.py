@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from . import draws
 from .errors import fail
-from .optim import learning_rate
+from .optim import learning_rate, set_learning_rate
 
 if TYPE_CHECKING:
     import torch
@@ -55,8 +55,7 @@ def train_step(step: int, job: TrainingJob, state: TrainState, objective: Object
     import torch
 
     lr = learning_rate(step, job.optimizer, job.schedule.steps)
-    for group in state.optimizer.param_groups:
-        group["lr"] = lr
+    set_learning_rate(state.optimizer, lr)
     state.optimizer.zero_grad(set_to_none=True)
     total, weight = torch.zeros((), device=compute.device), torch.zeros((), device=compute.device)
     examples: list[Example] = []

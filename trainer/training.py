@@ -12,7 +12,7 @@ from . import events
 from .experts import expert_at, trained_experts
 from .memory.shortage import with_less_memory
 from .memory.usage import Usage
-from .optim import follow_parameters, make_optimizer
+from .optim import averaged, follow_parameters, load_optimizer_state, make_optimizer, optimizer_state
 from .runfolder import RunFolder
 from .step import StepResult, TrainState, train_step
 
@@ -50,7 +50,11 @@ class Training:
         self._experts = trained_experts(components.family.spec, job.model.expert)
         transformer = self._transformer(1)
         parameters = [parameter for lora in loras.values() for parameter in lora.parameters()]
-        self.state = TrainState(transformer, parameters, make_optimizer(parameters, job.optimizer), self.compute.scaler())
+        optimizer = make_optimizer(
+            parameters, job.optimizer, faster=[up for lora in loras.values() for up in lora.up_parameters()],
+            turns=[lora.parameters() for lora in loras.values()], seed=job.schedule.seed,
+        )  # fmt: skip
+        self.state = TrainState(transformer, parameters, optimizer, self.compute.scaler())
         self.step = 0  # optimizer steps done
         self.saved = -1  # step of the newest checkpoint
         self.usage = Usage(self.compute)
@@ -61,7 +65,7 @@ class Training:
         if newest:
             self.step, _, state = newest
             self.saved = self.step
-            self.state.optimizer.load_state_dict(state["optimizer"])
+            load_optimizer_state(self.state.optimizer, state)
             self.state.scaler.load_state_dict(state["scaler"])
         if self.step or any(event["type"] in events.UNDONE for event in events.read_log(self.run.events)):
             self.log.emit(events.Resumed(self.step))
@@ -123,7 +127,7 @@ class Training:
         asked, every = self.log.take("sample"), self.job.samples.every
         if asked or (every and (self.finished or self.step % every == 0)):
             self._set_training(False)
-            with self.usage.during("sampling"):
+            with self.usage.during("sampling"), averaged(self.state.optimizer):
                 with_less_memory(lambda: self.samples.draw(self.step), self.components, self.log, f"samples of step {self.step}")
             self._set_training(True)
         if not self.finished and self.log.phase != "train":
@@ -143,7 +147,7 @@ class Training:
     def checkpoint(self) -> Path:
         """Saves all that an exact resume needs."""
         state = {
-            "optimizer": self.state.optimizer.state_dict(),
+            **optimizer_state(self.state.optimizer),
             "scaler": self.state.scaler.state_dict(),
         }
         weights = {name: lora.weights() for name, lora in self.loras.items()}
@@ -154,7 +158,8 @@ class Training:
     def save(self, exporter: Exporter) -> dict[str, Path]:
         """Saves a checkpoint and exports the LoRA; the exported files by expert."""
         folder = self.checkpoint()
-        files = {name: exporter(lora, self.step, name) for name, lora in self.loras.items()}
+        with averaged(self.state.optimizer):
+            files = {name: exporter(lora, self.step, name) for name, lora in self.loras.items()}
         for file in files.values():
             self.log.emit(events.Checkpoint(self.step, folder.relative_to(self.run.path).as_posix(), str(file)))
         return files

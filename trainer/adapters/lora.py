@@ -1,11 +1,11 @@
-"""A LoRA on the linear layers of a frozen transformer, through PEFT, its weights kept in float32."""
+"""A LoRA on the linear layers of a frozen transformer, through PEFT, its weights kept in float32, or in bfloat16 if told."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from .. import draws
 from ..errors import fail
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..models.base import FamilySpec
 
 NAME = "default"  # PEFT's name of the adapter
+LoraPrecision = Literal["fp32", "bf16"]
 
 
 class Lora:
@@ -30,7 +31,9 @@ class Lora:
     Each targeted layer computes W·x + (alpha / rank) · B·A·x; B starts at zero, so step 0 changes nothing.
     """
 
-    def __init__(self, transformer: nn.Module, config: LoraConfig, seed: int, log: EventLog | None = None) -> None:
+    def __init__(
+        self, transformer: nn.Module, config: LoraConfig, seed: int, log: EventLog | None = None, precision: LoraPrecision = "fp32"
+    ) -> None:
         import torch
         from peft import inject_adapter_in_model
 
@@ -43,8 +46,8 @@ class Lora:
                 log.notice(reason, "packages")
         self.layers: dict[str, Any] = {name: layer for name, layer in transformer.named_modules() if hasattr(layer, "lora_A")}
         for layer in self.layers.values():
-            layer.lora_A[NAME].to(torch.float32)
-            layer.lora_B[NAME].to(torch.float32)
+            layer.lora_A[NAME].to(torch.float32 if precision == "fp32" else torch.bfloat16)
+            layer.lora_B[NAME].to(torch.float32 if precision == "fp32" else torch.bfloat16)
             # PEFT would copy half-precision inputs to the LoRA's float32; autocast brings the small LoRA to them instead.
             layer.cast_input_dtype_enabled = weight_dtype(layer.get_base_layer()) == torch.float32
         self.strength = 1.0
@@ -57,10 +60,12 @@ class Lora:
         alpha = cast(int, settings.effective_alpha)  # PEFT takes fractions too, whatever it declares
         targets = spec.adapter_targets[settings.targets]
         config = LoraConfig(r=settings.rank, lora_alpha=alpha, lora_dropout=settings.dropout, target_modules=targets)
-        return cls(transformer, config, seed, log)
+        return cls(transformer, config, seed, log, settings.precision)
 
     @classmethod
-    def from_weights(cls, transformer: nn.Module, weights: LoraWeights, where: str, dropout: float = 0.0) -> Lora:
+    def from_weights(
+        cls, transformer: nn.Module, weights: LoraWeights, where: str, dropout: float = 0.0, precision: LoraPrecision = "fp32"
+    ) -> Lora:
         """A LoRA on exactly the layers of loaded weights, of their ranks, holding them; raises UserError naming their file `where`."""
         from peft import LoraConfig
 
@@ -69,7 +74,7 @@ class Lora:
             target_modules="|".join(layers), lora_dropout=dropout, rank_pattern={name: pair.rank for name, pair in layers.items()},
             alpha_pattern={name: cast(int, pair.alpha) for name, pair in layers.items()},
         )  # fmt: skip
-        lora = cls(transformer, config, seed=0)
+        lora = cls(transformer, config, seed=0, precision=precision)
         lora.load(weights, where)
         return lora
 
@@ -77,8 +82,12 @@ class Lora:
         """All trainable parameters, in the order of the model's modules."""
         return [p for layer in self.layers.values() for p in (layer.lora_A[NAME].weight, layer.lora_B[NAME].weight)]
 
+    def up_parameters(self) -> list[nn.Parameter]:
+        """Those of them that are the second matrix of a layer, B."""
+        return [layer.lora_B[NAME].weight for layer in self.layers.values()]
+
     def weights(self) -> LoraWeights:
-        """The weights as plain CPU tensors by module name."""
+        """The weights as plain float32 CPU tensors by module name."""
         return LoraWeights({
             name: LoraPair(_plain(layer.lora_A[NAME].weight), _plain(layer.lora_B[NAME].weight), float(layer.lora_alpha[NAME]))
             for name, layer in self.layers.items()
@@ -124,4 +133,6 @@ class Lora:
 
 
 def _plain(parameter: Tensor) -> torch.Tensor:
-    return parameter.detach().to("cpu", copy=True).contiguous()
+    import torch
+
+    return parameter.detach().to("cpu", torch.float32, copy=True).contiguous()
