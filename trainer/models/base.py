@@ -197,7 +197,12 @@ class ModelFamily(ABC):
 
     def load_transformer(self, dtype: torch.dtype, part: str = "transformer", weights: Weights = "as stored") -> ModelMixin:
         """A transformer on the CPU, in eval mode, without gradients; `weights` is how its linear layers are held."""
-        return self.files.load(part, self.transformer_class, dtype, weights).requires_grad_(False).eval()
+        transformer = self.files.load(part, self.transformer_class, dtype, weights).requires_grad_(False).eval()
+        self.prepare_transformer(transformer)
+        return transformer
+
+    def prepare_transformer(self, transformer: nn.Module) -> None:  # noqa: B027 (most families need nothing)
+        """Changes in a transformer of the class what training needs otherwise."""
 
     @cached_property
     def skeleton(self) -> nn.Module:

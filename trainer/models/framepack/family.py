@@ -122,13 +122,11 @@ class FramePack(ModelFamily):
             "image_encoder": SiglipVisionModel,
         }
 
-    def load_transformer(self, dtype: torch.dtype, part: str = "transformer") -> ModelMixin:
-        """The transformer on the CPU, in eval mode, whose attention gets a mask only where texts are padded."""
+    def prepare_transformer(self, transformer: nn.Module) -> None:
+        """Its attention gets a mask only where texts are padded."""
         from ..hunyuan_video.attention import mask_where_padded
 
-        transformer = super().load_transformer(dtype, part)
         mask_where_padded(transformer)
-        return transformer
 
     def load_vae(self) -> nn.Module:
         """AutoencoderKLHunyuanVideo on the CPU."""

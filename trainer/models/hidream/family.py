@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from diffusers import ModelMixin
     from torch import Tensor, nn
 
-    from ...memory.choices import Weights
 
 BLOCK = r"(double|single)_stream_blocks\.\d+\.block"
 ATTENTION = rf"{BLOCK}\.attn1\.(to_q|to_k|to_v|to_out)(_t)?"
@@ -124,11 +123,9 @@ class HiDream(ModelFamily):
 
         return HiDreamImageTransformer2DModel
 
-    def load_transformer(self, dtype: torch.dtype, part: str = "transformer", weights: Weights = "as stored") -> ModelMixin:
-        """The transformer on the CPU, in eval mode, whose experts get gradients."""
-        transformer = super().load_transformer(dtype, part, weights)
+    def prepare_transformer(self, transformer: nn.Module) -> None:
+        """Its experts get gradients."""
         make_differentiable(transformer)
-        return transformer
 
     def weight_classes(self) -> dict[str, type[nn.Module]]:
         """The transformers', the VAE's and the encoders'."""

@@ -17,7 +17,7 @@ class MaskedAttention(HunyuanVideoAttnProcessor2_0):
         super().__init__()
         self.text_mask = text_mask
 
-    def __call__(
+    def __call__(  # type: ignore[override]
         self,
         attn: Any,
         hidden_states: Tensor,

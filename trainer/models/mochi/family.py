@@ -90,13 +90,11 @@ class Mochi(ModelFamily):
 
         return {**super().weight_classes(), "vae": AutoencoderKLMochi, "text_encoder": T5EncoderModel}
 
-    def load_transformer(self, dtype: torch.dtype, part: str = "transformer") -> ModelMixin:
-        """The transformer on the CPU, in eval mode, whose attention gets a mask only where texts are padded."""
+    def prepare_transformer(self, transformer: nn.Module) -> None:
+        """Its attention gets a mask only where texts are padded."""
         from .attention import mask_where_padded
 
-        transformer = super().load_transformer(dtype, part)
         mask_where_padded(transformer)
-        return transformer
 
     def load_vae(self) -> nn.Module:
         """AutoencoderKLMochi on the CPU."""
