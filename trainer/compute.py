@@ -23,6 +23,7 @@ class Compute:
     """The device and precision that a job's settings come to on this machine."""
 
     def __init__(self, settings: ComputeSettings) -> None:
+        self.settings = settings
         self.device = _device(settings.device)
         self.dtype: torch.dtype = _dtype(settings.dtype, self.device)
         self.deterministic = settings.deterministic

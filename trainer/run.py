@@ -88,6 +88,7 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
     from .data.cache import TensorCache
     from .data.content import component_identity, key_of
     from .data.opening import open_dataset
+    from .memory.attention import kernels_of, require_original
     from .models import open_model
     from .runfolder import open_run
     from .source import find_model
@@ -104,7 +105,10 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
         )  # fmt: skip
     if family.spec.frame_rule.most == 1:
         log.notice("This model makes images: it is trained on single frames of the clips, in one-frame buckets.", "model.source", "info")
-    components = Components(family, Compute(job.compute), log, job.memory)
+    compute = Compute(job.compute)
+    kernels_of(compute)  # before anything large is read, as these may be missing
+    require_original()
+    components = Components(family, compute, log, job.memory)
     store = TensorCache(places.cache)
     try:
         dataset = open_dataset(

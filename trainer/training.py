@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from . import events
 from .experts import expert_at, trained_experts
+from .memory.attention import Attention
 from .optim import follow_parameters, make_optimizer
 from .runfolder import RunFolder
 from .step import StepResult, TrainState, train_step
@@ -49,6 +50,7 @@ class Training:
         parameters = [parameter for lora in loras.values() for parameter in lora.parameters()]
         optimizer = make_optimizer(parameters, job.optimizer)
         self.state = TrainState(self._transformer(1), parameters, optimizer, self.compute.scaler())
+        self._attention = Attention(self.compute, self.state.transformer)
         self.step = 0  # optimizer steps done
         self.saved = -1  # step of the newest checkpoint
         self._seconds: deque[float] = deque(maxlen=SPEED_WINDOW)
@@ -69,6 +71,10 @@ class Training:
 
         Raises Interrupted on cancel, and whatever goes wrong, after a checkpoint of the last whole step.
         """
+        with self._attention.training():
+            return self._train(exporter)
+
+    def _train(self, exporter: Exporter) -> dict[str, Path]:
         files = None
         self.compute.reset_peak()
         try:
