@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,7 +58,9 @@ def given_of(family: ModelFamily, count: int) -> dict[str, Tensor]:
 
 def inputs_of(family: ModelFamily, texts: list[dict[str, Tensor]]) -> ModelInputs:
     given = given_of(family, len(texts))
-    return family.model_inputs(given, family.text_inputs(texts), random(*given["latents"].shape, seed=3), torch.linspace(0.4, 0.8, len(texts)))
+    return family.model_inputs(
+        given, family.text_inputs(texts), random(*given["latents"].shape, seed=3), torch.linspace(0.4, 0.8, len(texts))
+    )
 
 
 def fully_padded(family: ModelFamily, texts: list[dict[str, Tensor]], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -50,7 +50,10 @@ class JointAttention:
         length = hidden_states.shape[1]
         mask = pad(attention_mask.bool(), (length, 0), value=True)[:, None, None] if self.text_mask.used else None
         found = dispatch_attention_fn(
-            *(torch.cat(pair, dim=1) for pair in pairs), attn_mask=mask, backend=self._attention_backend, parallel_config=self._parallel_config
+            *(torch.cat(pair, dim=1) for pair in pairs),
+            attn_mask=mask,
+            backend=self._attention_backend,
+            parallel_config=self._parallel_config,
         ).flatten(2)
         video, text = found[:, :length], found[:, length:]
         for layer in attn.to_out:
