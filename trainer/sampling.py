@@ -264,6 +264,6 @@ class VideoSampler:
 
 
 def encode_prompt(model: Path | ModelSettings, text: str, settings: ComputeSettings) -> Tensor:
-    """[1, L, D] float32 embeddings padded to the model's text length, as core samplers take them."""
+    """[1, L, D] float32 embeddings as core samplers take them, padded where the model sees the padding."""
     sampler = VideoSampler(model, settings)
     return next(iter(sampler.family.text_inputs([sampler.text(text)]).values()))
