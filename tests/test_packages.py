@@ -7,7 +7,7 @@ import pytest
 
 from tests.tiny.wan import write_tiny_wan
 from trainer.errors import UserError
-from trainer.packages import install_command, require
+from trainer.packages import OPTIONAL, install_command, require
 
 ATTACH = """
 import sys, torch
@@ -33,6 +33,8 @@ def test_commands_keep_the_bounds_of_the_requirements():
     assert install_command("diffusers").startswith(f'"{sys.executable}" -m pip install "diffusers>=')
     assert "<" in install_command("diffusers")
     assert install_command("anything").endswith('"anything"')
+    built = install_command(OPTIONAL["flash_attn_interface"])
+    assert " --no-build-isolation " in built and built.endswith('#subdirectory=hopper"')
 
 
 def test_missing_and_broken_packages_are_named(monkeypatch, tmp_path):

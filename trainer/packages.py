@@ -32,7 +32,11 @@ OPTIONAL = {
     "scenedetect": "scenedetect>=0.6.4",
     "gguf": "gguf>=0.10",
     "pytorch_optimizer": "pytorch_optimizer>=4",
+    "flash_attn": "flash-attn>=2.6.3",
+    "flash_attn_interface": "flash_attn_3 @ git+https://github.com/Dao-AILab/flash-attention.git#subdirectory=hopper",  # not on PyPI
+    "sageattention": "sageattention",
 }
+BUILT = ("flash-attn", "flash_attn_3")  # that are built on the user's machine, with the torch that is there
 PROBED = {"torchao": (0, 16), "bitsandbytes": (0, 43), "xformers": (0, 0)}  # optional ones that peft and diffusers import when present
 
 
@@ -46,7 +50,9 @@ def install_command(distribution: str) -> str:
     """
     lines = REQUIREMENTS.read_text(encoding="utf-8").splitlines() if REQUIREMENTS.is_file() else []
     wanted = [line for line in lines if re.split(r"[^\w.-]", line)[0] == distribution]
-    return f'"{sys.executable}" -m pip install "{(wanted or [distribution])[0].partition("#")[0].strip()}"'
+    requirement = re.split(r"(?:^|\s)#", (wanted or [distribution])[0])[0].strip()
+    options = " --no-build-isolation" if re.split(r"[^\w.-]", requirement)[0] in BUILT else ""
+    return f'"{sys.executable}" -m pip install{options} "{requirement}"'
 
 
 def require(*modules: str) -> None:

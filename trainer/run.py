@@ -91,6 +91,7 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
     from .data.cache import TensorCache
     from .data.content import component_identity, key_of
     from .data.opening import open_dataset
+    from .memory.attention import kernels_of, require_original
     from .models import open_model
     from .optimizer_trial import optimizer_notices
     from .runfolder import open_run
@@ -111,6 +112,8 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
     if family.spec.frame_rule.most == 1:
         log.notice("This model makes images: it is trained on single frames of the clips, in one-frame buckets.", "model.source", "info")
     compute, scratch = Compute(job.compute), places.cache / "offloaded"
+    kernels_of(compute)  # before anything large is read, as these may be missing
+    require_original()
     components = Components(family, compute, log, job.memory, draws_random=job.adapter.dropout > 0, scratch=scratch)
     store = TensorCache(places.cache)
     try:

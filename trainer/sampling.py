@@ -16,6 +16,7 @@ from .compute import Compute
 from .errors import fail
 from .events import EventLog, Listener, Silent
 from .experts import expert_for
+from .memory.attention import Attention
 from .models import open_model
 from .models.base import ModelInputs
 from .objectives.noise_levels import sampling_sigmas
@@ -141,7 +142,7 @@ def draw(
         text, guidance = with_text[section if len(with_text) > 1 else 0], request.guidance or spec.guidance
         return denoise(family, serving(components), noise, sigmas, text, without, guidance, given, check)
 
-    with compute.autocast():
+    with compute.autocast(), Attention(compute, serving(components)(sigmas[0].item())).sampling():
         latents = family.generate(denoised, noise, given)
     if not torch.isfinite(latents).all():
         raise fail("sample", f"'{request.prompt}' came out as NaN.", "Set precision to fp32, or train at a lower learning rate.")
@@ -263,6 +264,6 @@ class VideoSampler:
 
 
 def encode_prompt(model: Path | ModelSettings, text: str, settings: ComputeSettings) -> Tensor:
-    """[1, L, D] float32 embeddings padded to the model's text length, as core samplers take them."""
+    """[1, L, D] float32 embeddings as core samplers take them, padded where the model sees the padding."""
     sampler = VideoSampler(model, settings)
     return next(iter(sampler.family.text_inputs([sampler.text(text)]).values()))

@@ -73,9 +73,8 @@ def train_step(step: int, job: TrainingJob, state: TrainState, objective: Object
 
     state.scaler.unscale_(state.optimizer)
     norm = torch.nn.utils.clip_grad_norm_(state.parameters, job.optimizer.max_grad_norm or float("inf"))
-    mean_loss, grad_norm, *example_losses = torch.cat(
-        [torch.stack([total / weight, norm]), *losses]
-    ).tolist()  # the one wait for the device
+    told = torch.cat([(total / weight)[None], norm[None], *losses])
+    mean_loss, grad_norm, *example_losses = told.tolist()  # the one wait for the device
     _require_finite(step, examples, example_losses)
     overflow = not math.isfinite(grad_norm)
     if overflow and not state.scaler.is_enabled():

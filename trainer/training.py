@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from . import events
 from .experts import expert_at, trained_experts
+from .memory.attention import Attention
 from .memory.shortage import with_less_memory
 from .memory.usage import Usage
 from .optim import averaged, follow_parameters, load_optimizer_state, make_optimizer, optimizer_state
@@ -55,6 +56,7 @@ class Training:
             turns=[lora.parameters() for lora in loras.values()], seed=job.schedule.seed,
         )  # fmt: skip
         self.state = TrainState(transformer, parameters, optimizer, self.compute.scaler())
+        self._attention = Attention(self.compute, self.state.transformer)
         self.step = 0  # optimizer steps done
         self.saved = -1  # step of the newest checkpoint
         self.usage = Usage(self.compute)
@@ -76,6 +78,10 @@ class Training:
 
         Raises Interrupted on cancel, and whatever goes wrong, after a checkpoint of the last whole step.
         """
+        with self._attention.training():
+            return self._train(exporter)
+
+    def _train(self, exporter: Exporter) -> dict[str, Path]:
         files = None
         with self.usage.during("before training"):
             pass

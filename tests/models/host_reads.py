@@ -80,6 +80,10 @@ def host_reads() -> Iterator[Reads]:
 
 
 def _place() -> str:
-    """The innermost function that is neither torch's nor this file's."""
-    frames = [f for f in traceback.extract_stack() if "/torch/" not in f.filename and f.filename != __file__ and "<" not in f.filename]
-    return f"{Path(frames[-1].filename).name}:{frames[-1].name}"
+    """The innermost function that is neither torch's nor this file's; "backward" inside an operation's derivative."""
+    for frame in reversed(traceback.extract_stack()):
+        if frame.name == "backward" and "/torch/autograd/" in frame.filename:
+            return "backward"
+        if "/torch/" not in frame.filename and frame.filename != __file__ and "<" not in frame.filename:
+            return f"{Path(frame.filename).name}:{frame.name}"
+    return ""

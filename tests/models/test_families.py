@@ -148,8 +148,8 @@ def test_velocity_equals_the_pipelines(world: World) -> None:
 # What diffusers reads by itself: HiDream's tokens go to the experts that are drawn for them, and its pictures' sizes lie on the
 # device; HunyuanVideo-1.5 looks for a picture of zeros and sorts the tokens of the texts by their masks.
 READ_BY_DIFFUSERS = {
-    "hidream": {"transformer_hidream_image.py:forward", "transformer_hidream_image.py:unpatchify"},
-    "hunyuan_video_15": {"transformer_hunyuan_video15.py:forward"},
+    "hidream": {"transformer_hidream_image.py:forward", "transformer_hidream_image.py:unpatchify", "backward"},
+    "hunyuan_video_15": {"transformer_hunyuan_video15.py:forward", "backward"},
 }
 
 

@@ -154,7 +154,8 @@ class ModelFamily(ABC):
     velocity = noise - x0. Text embeddings and encodings of clips are dicts of tensors without batch dimension, which the
     cache stores and `stack` batches. What a model is told beside noise level and text is `given`: the tensors of
     `encode_conditions`, and where it applies "guidance" [B] and, in training, where a first frame is optional,
-    "has_first_frame" [B], whether the example begins with it; in sampling, it does if one is given.
+    "has_first_frame" [B], whether the example begins with it; in sampling, it does if one is given. A batch of which none does
+    is given neither that nor the picture.
     A model of sections is also given "history" [B, C, N, h, w], what it has made of the video before, in model space, and in
     training, if that is to drift, "drift" [B, C, N, h, w] standard normal and "drift_level" [B] in [0, 1), the share of it.
     """
@@ -267,7 +268,7 @@ class ModelFamily(ABC):
         `image` [H, W, 3] uint8 is the first frame, for families whose text sees it; a negative prompt has none.
         """
 
-    # the step --------------------------------------------------------------------------------------------------
+    # the step: nothing here may read a tensor's numbers or make one of numbers, which waits for the device; see `constant` ------
 
     @abstractmethod
     def normalize(self, latents: Tensor) -> Tensor:
@@ -275,7 +276,10 @@ class ModelFamily(ABC):
 
     @abstractmethod
     def text_inputs(self, texts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-        """Cached embeddings of B captions -> batched transformer arguments."""
+        """Cached embeddings of B captions -> batched transformer arguments.
+
+        Where the model masks padding, they are as long as the longest, and there is a mask only if one is shorter.
+        """
 
     @abstractmethod
     def denoiser_inputs(self, x: Tensor, sigma: Tensor, text: dict[str, Tensor], given: dict[str, Tensor]) -> dict[str, Any]:
