@@ -26,7 +26,7 @@ from trainer.optimizer_kinds import KINDS, LIBRARY
 from trainer.optimizer_settings import OptimizerName
 from trainer.optimizer_trial import check_optimizer, optimizer_notices
 
-RATES = {"Prodigy": 1.0, "SGD": 0.5, "Schedule-free AdamW": 0.02}
+RATES = {"Prodigy": 1.0, "SGD": 0.001, "CAME": 0.003, "Schedule-free AdamW": 0.02}
 NAMES = [name for name in KINDS if name != "other"]
 LIBRARIES = {"AdamW 8-bit": ("bitsandbytes", "torchao"), **{name: (LIBRARY,) for name, kind in KINDS.items() if kind.package == LIBRARY}}
 
@@ -99,10 +99,10 @@ def test_each_lowers_the_loss(name: str, precision: str) -> None:
     needs(name)
     task = Regression(torch.float32 if precision == "fp32" else torch.bfloat16)
     optimizer = make_optimizer(task.parameters, settings(name))
-    before = float(task.loss(-1))
-    task.train(optimizer, 0, 60)
+    before = task.loss(-1).item()
+    task.train(optimizer, 0, 120 if name == "Prodigy" else 60)  # it begins with finding a rate
     with averaged(optimizer):
-        assert float(task.loss(-1)) < 0.7 * before
+        assert task.loss(-1).item() < 0.7 * before
     assert {parameter.dtype for parameter in task.parameters} == {torch.float32 if precision == "fp32" else torch.bfloat16}
 
 
@@ -256,23 +256,26 @@ def test_experts_in_turns_are_as_if_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_state_follows_its_parameter(name: str) -> None:
-    """To the device "meta", as no card is here."""
+    """To the device "meta", as no card is here; torch lets no parameter go there, so that another takes its place."""
     needs(name)
     high, low = Regression(), Regression()
     optimizer = make_optimizer([*high.parameters, *low.parameters], settings(name), turns=[high.parameters, low.parameters])
     for task in (high, low):
         optimizer.zero_grad(set_to_none=True)
         task.train(optimizer, 0, 2)
-    optimizer.zero_grad(set_to_none=True)
-    for parameter in high.parameters:
-        parameter.data = parameter.data.to("meta")
+    moved = {parameter: nn.Parameter(torch.empty_like(parameter, device="meta")) for parameter in high.parameters}
+    for group in optimizer.param_groups:
+        group["params"] = [moved.get(parameter, parameter) for parameter in group["params"]]
+    for before, after in moved.items():
+        optimizer.state[after] = optimizer.state.pop(before)
+    high.parameters = list(moved.values())
     follow_parameters(optimizer)
 
     def kept(task: Regression) -> set[str]:
         states = [optimizer.state[parameter] for parameter in task.parameters]
         return {v.device.type for state in states for key, v in state.items() if isinstance(v, Tensor) and key != "step"}
 
-    assert kept(high) <= {"meta"} and kept(low) <= {"cpu"}
+    assert kept(high) == {"meta"} and kept(low) == {"cpu"}
 
 
 def test_schedule_free_shows_its_average_and_leaves_no_trace() -> None:
@@ -300,7 +303,8 @@ def test_options_reach_the_class() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("eps", "'eps' is no option"), ("lr=1", "lr is not an option"), ("a=1 a=2", "given twice"), ("a=1 ; rm -rf", "is no option")]
+    ("text", "said"),
+    [("eps", "'eps' is no option"), ("lr=1", "lr is not an option"), ("a=1 a=2", "given twice"), ("a=1 ; rm -rf", "is no option")],
 )
 def test_options_that_are_none(text: str, said: str) -> None:
     with pytest.raises(UserError, match=said) as caught:
@@ -331,12 +335,11 @@ def test_any_class_of_the_library(other: str) -> None:
     needs("Lion")
     assert not problems(name="other", other=other)
     task = Regression()
-    rate = 0.5 if other == "ScheduleFreeSGD" else 0.01
-    optimizer = make_optimizer(task.parameters, settings("other", other=other, learning_rate=rate))
-    before = float(task.loss(-1))
+    optimizer = make_optimizer(task.parameters, settings("other", other=other))
+    before = task.loss(-1).item()
     task.train(optimizer, 0, 60)
     with averaged(optimizer):
-        assert float(task.loss(-1)) < 0.9 * before
+        assert task.loss(-1).item() < 0.9 * before
 
 
 def test_classes_that_cannot_be_used_are_told() -> None:
