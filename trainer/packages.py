@@ -32,6 +32,7 @@ OPTIONAL = {
     "scenedetect": "scenedetect>=0.6.4",
     "gguf": "gguf>=0.10",
     "pytorch_optimizer": "pytorch_optimizer>=4",
+    "torchao": "torchao>=0.16",
 }
 PROBED = {"torchao": (0, 16), "bitsandbytes": (0, 43), "xformers": (0, 0)}  # optional ones that peft and diffusers import when present
 
