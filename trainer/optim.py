@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .errors import fail
 from .optimizer_kinds import KINDS, LIBRARY, optimizer_arguments, optimizer_class
+from .packages import require
 from .rounding import in_float32, round_by_chance
 
 if TYPE_CHECKING:
@@ -63,10 +65,9 @@ def _offloaded(
     groups: list[dict[str, Any]], kind: type[torch.optim.Optimizer], settings: OptimizerSettings, arguments: dict[str, Any]
 ) -> torch.optim.Optimizer:
     """The optimizer on the host, through torchao; small matrices too, whose rate would not follow ours after a resume otherwise."""
-    from torchao.optim import CPUOffloadOptimizer
-
-    groups = [{"lr": settings.learning_rate, **group} for group in groups]
-    return CPUOffloadOptimizer(groups, kind, minimal_size=0, **arguments)
+    require("torchao")
+    offload = importlib.import_module("torchao.optim").CPUOffloadOptimizer
+    return offload([{"lr": settings.learning_rate, **group} for group in groups], kind, minimal_size=0, **arguments)
 
 
 def follow_parameters(optimizer: torch.optim.Optimizer) -> None:

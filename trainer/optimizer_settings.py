@@ -81,7 +81,7 @@ class OptimizerSettings(Settings):
         "CAME: Adafactor's small memory, steadier; 5e-5 to 3e-4. "
         "Muon: evens out the directions of each matrix, often fewer steps; scaled so that AdamW's rates hold. "
         "StableAdamW: clips each update, for losses that spike; AdamW's rates. "
-        "SGD: plain momentum, for comparison; 0.01 to 1. "
+        "SGD: plain momentum, for comparison; 0.001 to 1. "
         "other: any class of pytorch_optimizer.",
     )  # fmt: skip
     other: str = setting(

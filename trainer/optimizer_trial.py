@@ -35,10 +35,6 @@ def check_optimizer(job: TrainingJob) -> list[Problem]:
         return []
     try:
         device = Compute(job.compute).device
-        if settings.offload_state and device.type == "cuda":
-            from .packages import require
-
-            require("torchao")
         _try(settings, device)
     except UserError as error:
         return error.problems

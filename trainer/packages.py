@@ -32,6 +32,7 @@ OPTIONAL = {
     "scenedetect": "scenedetect>=0.6.4",
     "gguf": "gguf>=0.10",
     "pytorch_optimizer": "pytorch_optimizer>=4",
+    "torchao": "torchao>=0.16",
     "flash_attn": "flash-attn>=2.6.3",
     "flash_attn_interface": "flash_attn_3 @ git+https://github.com/Dao-AILab/flash-attention.git#subdirectory=hopper",  # not on PyPI
     "sageattention": "sageattention",

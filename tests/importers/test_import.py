@@ -191,7 +191,7 @@ def test_finetrainers_command_line(imported: Import, tmp_path: Path) -> None:
     assert (buckets.kind, buckets.value, str(job.dataset.buckets[0])) == ("rounded", "61x496x768", "61x500x768")
     assert job.adapter.targets == "attention" and job.objective.shift == 3 and job.schedule.batch_size == 2
     assert "does not warm up" in line(result, "lr_warmup_steps").why and job.optimizer.warmup == 100
-    assert kinds(result, "optimizer", "use_8bit_bnb") == {"unsupported"}
+    assert kinds(result, "optimizer", "use_8bit_bnb") == {"mapped"} and job.optimizer.name == "AdamW 8-bit"
 
 
 def test_finetrainers_second_generation_counts_micro_batches(imported: Import, tmp_path: Path) -> None:
@@ -254,7 +254,8 @@ def test_onetrainer_lora(imported: Import, tmp_path: Path) -> None:
     ]
     assert line(result, "concepts.1.path").why == "this concept is disabled"
     assert (job.samples.prompts[0].prompt, str(job.samples.prompts[0].size), job.samples.guidance) == ("A dancer", "25x512x512", 6)
-    assert kinds(result, "optimizer.optimizer", "concepts.0.image.enable_random_flip") == {"unsupported"}
+    assert line(result, "optimizer.optimizer").target == "optimizer.name" and job.optimizer.name == "AdamW 8-bit"
+    assert line(result, "concepts.0.image.enable_random_flip").kind == "unsupported"
     assert line(result, "secrets.huggingface_token").value == "(hidden)"
 
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from .diffusion_pipe_dataset import convert_dataset, is_dataset
 from .documents import Document
 from .model_rules import FILE_DTYPE, ONE_OR_OTHER, family, guidance, model, note_shift, part
+from .optimizer_rules import any_option, betas, library_optimizer, option
 from .result import Entry, Report
-from .rules import Rule, alone, apply, betas, choice, follow, ignore, off, only, optimizer, refuse, run_name, to
+from .rules import Rule, alone, apply, choice, follow, ignore, off, only, refuse, run_name, to
 from .sizes import whole
 
 NAME = "diffusion-pipe"
@@ -139,11 +140,12 @@ TRAINING: dict[str, Rule] = {
     "adapter.dtype": ignore("the LoRA is kept in fp32"),
     "adapter.init_from_existing": _existing_lora,
     "adapter.exclude_modules": refuse("adapter.targets knows only: all, attention, feed-forward"),
-    "optimizer.type": optimizer,
+    "optimizer.type": library_optimizer,
     "optimizer.lr": to("optimizer.learning_rate"),
     "optimizer.betas": betas,
     "optimizer.weight_decay": to("optimizer.weight_decay"),
-    "optimizer.eps": only([1e-8], "the same here", "it is 1e-8 here"),
+    "optimizer.eps": option("eps", 1e-8),
+    "optimizer.*": any_option,
 }
 
 

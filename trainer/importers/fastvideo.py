@@ -9,8 +9,9 @@ from . import sample_prompts
 from .documents import Document
 from .families import find_family
 from .model_rules import ONE_OR_OTHER, family, model
+from .optimizer_rules import betas
 from .result import Entry, Report
-from .rules import Rule, apply, betas, choice, follow, ignore, off, once, only, refuse, run_name, targets, to
+from .rules import Rule, apply, choice, follow, ignore, off, once, only, refuse, run_name, targets, to
 from .sizes import add_buckets, tell, whole
 from .sources import add_source
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .model_rules import FILE_DTYPE, ONE_OR_OTHER, family, model, size_shift
+from .optimizer_rules import eight_bit, optimizer, option
 from .result import Entry, Report
-from .rules import Rule, choice, ignore, off, once, only, optimizer, plain, refuse, run_name, targets, to
+from .rules import Rule, choice, ignore, off, once, only, plain, refuse, run_name, targets, to
 
 _DTYPES = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "fp32": "fp32", "float32": "fp32", "no": "fp32"}
 _ONE = only([1, -1], "one card, as here", "several cards are not supported yet")
@@ -75,7 +76,7 @@ RULES: dict[str, Rule] = {
     "enable_slicing": to("memory.vae_slicing"),
     "enable_tiling": to("memory.vae_tiling"),
     "optimizer": optimizer,
-    "use_8bit_bnb": off("AdamW in fp32 is used instead"),
+    "use_8bit_bnb": eight_bit,
     "lr": to("optimizer.learning_rate"),
     "scale_lr": off("the learning rate is used as it is given"),
     "lr_scheduler": choice("optimizer.schedule", {"constant": "constant", "constantwithwarmup": "constant", "cosine": "cosine"}),
@@ -84,9 +85,9 @@ RULES: dict[str, Rule] = {
     "lr_power": ignore("it belongs to the polynomial schedule"),
     "beta1": to("optimizer.beta1"),
     "beta2": to("optimizer.beta2"),
-    "beta3": ignore("AdamW has two"),
+    "beta3": ignore("it belongs to other optimizers"),
     "weight_decay": to("optimizer.weight_decay"),
-    "epsilon": only([1e-8], "the same here", "it is 1e-8 here"),
+    "epsilon": option("eps", 1e-8),
     "max_grad_norm": to("optimizer.max_grad_norm"),
     "validation_prompt_separator": ignore("it separates validation_prompts"),
     "validation_separator": ignore("it separates validation_prompts"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from .model_rules import FILE_DTYPE, family, guidance, model, part
 from .onetrainer_concepts import CONCEPTS
 from .onetrainer_lists import SAMPLES
+from .optimizer_rules import optimizer, option
 from .result import Entry, Report
-from .rules import OFF, Rule, as_number, choice, ignore, off, only, optimizer, plain, refuse, run_name, to
+from .rules import OFF, Rule, as_number, choice, ignore, off, only, plain, refuse, run_name, to
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _PLAIN_WEIGHTS = only(
@@ -16,7 +17,7 @@ _PLAIN_WEIGHTS = only(
 )
 _UNTRAINED = only([False], "it is not trained here either", "only LoRAs of the transformer are trained by this version")
 _OFFLOAD = off("layers cannot be offloaded to RAM yet")
-_NO_OPTION = "AdamW is used with its usual options"
+_NO_OPTION = "the optimizer is used with its usual options; others go into optimizer.options"
 _LATER = "no setting for this yet"
 
 
@@ -166,7 +167,12 @@ RULES: dict[str, Rule] = {
     "optimizer.beta1": to("optimizer.beta1"),
     "optimizer.beta2": to("optimizer.beta2"),
     "optimizer.weight_decay": to("optimizer.weight_decay"),
-    "optimizer.eps": only([1e-8], "the same here", "it is 1e-8 here"),
+    "optimizer.eps": option("eps", 1e-8),
+    "optimizer.d_coef": option("d_coef", 1),
+    "optimizer.d0": option("d0", 1e-6),
+    "optimizer.clip_threshold": option("clip_threshold", 1),
+    "optimizer.nesterov": option("nesterov", False),
+    "optimizer.amsgrad": option("amsgrad", False),
     "optimizer.fused": ignore("AdamW is fused on a card"),
     "optimizer.*": off(_NO_OPTION),
     "optimizer_defaults.*": ignore("it belongs to other optimizers"),

@@ -133,25 +133,6 @@ def run_name(report: Report, entry: Entry) -> None:
     report.mapped(entry, "output.name", name, "runs and LoRA files lie in ComfyUI's output folder, under this name")
 
 
-def optimizer(report: Report, entry: Entry) -> None:
-    """The rule for an optimizer's name: AdamW is what the job has."""
-    if plain(entry.value) in ("adamw", "adamwoptimi"):
-        report.mapped(entry, "optimizer", "AdamW")
-    else:
-        report.unsupported(entry, "AdamW is used instead; check the learning rate")
-
-
-def betas(report: Report, entry: Entry) -> None:
-    """The rule for both betas in one setting, a list or text with a comma."""
-    values = [as_number(value) for value in (entry.value if isinstance(entry.value, list) else str(entry.value).split(","))]
-    if len(values) != 2:
-        report.unsupported(entry, "AdamW has two betas")
-        return
-    report.put("optimizer.beta1", values[0])
-    report.put("optimizer.beta2", values[1])
-    report.mapped(entry, "optimizer.beta1, optimizer.beta2", values)
-
-
 def targets(report: Report, entry: Entry) -> None:
     """The rule for the names of the layers that get a LoRA, or a pattern of them in diffusers' names."""
     words = list(map(str, entry.value)) if isinstance(entry.value, list) else re.split(r"[(),|\s]+", str(entry.value).replace("\\", ""))
