@@ -110,7 +110,8 @@ def test_diffusion_pipe_with_framepack_windows(imported: Import, tmp_path: Path)
     assert resolutions.kind == "rounded" and "720x572 -> 720x576" in resolutions.why and resolutions.value == "720x576, 640x640"
     frames = line(result, "frame_buckets")
     assert frames.kind == "mapped" and "120 stays" in frames.why and "117" in frames.why
-    assert kinds(result, "epochs", "model.transformer_dtype", "model.llm_path") == {"unsupported"}
+    assert kinds(result, "epochs", "model.llm_path") == {"unsupported"}
+    assert job.memory.weights == "fp8" and kinds(result, "model.transformer_dtype") == {"mapped"}
     files = {name: (tmp_path / f"{name}.safetensors").as_posix() for name in ("transformer", "vae")}
     assert result.job["model"] == {"family": "hunyuan_video", **files}
     assert line(result, "dataset").why.startswith("read from")

@@ -78,7 +78,7 @@ def test_diffusion_pipes_comfyui_files_are_the_models(tmp_path: Path) -> None:
         "text_encoders": ["qwen_2.5_vl_7b.safetensors", "byt5_small_glyphxl_fp16.safetensors"],
     }  # fmt: skip
     assert line(result, "model.text_encoders.0.type").kind == "ignored"
-    assert "an fp8 or GGUF file is trained on as it is" in line(result, "model.diffusion_model_dtype").why
+    assert result.job["memory"]["weights"] == line(result, "model.diffusion_model_dtype").value == "fp8"
     notes = " ".join(result.notes)
     assert "model.tokenizers takes" in notes and "objective.shift 1 does the same" in notes and "The model is not set" not in notes
 
@@ -157,3 +157,43 @@ def test_musubis_framepack_settings(tmp_path: Path) -> None:
     result, other = (imported(tmp_path, f"{window}.toml", text.format(window, f"[{clean}]")) for window, clean in ((9, "0"), (5, "0, 1")))
     names = ("datasets.0.fp_latent_window_size", "datasets.0.fp_1f_clean_indices")
     assert kinds(result, *names, "datasets.0.fp_1f_target_index") == {"ignored"} and kinds(other, *names) == {"unsupported"}
+
+
+@pytest.mark.parametrize(
+    ("value", "weights", "kind"),
+    [("float8", "fp8", "mapped"), ("float8_e5m2", "fp8", "mapped"), ("bfloat16", None, "ignored"), ("float4", None, "unsupported")],
+)
+def test_diffusion_pipes_transformer_dtype_is_how_the_frozen_weights_are_held(
+    tmp_path: Path, value: str, weights: str | None, kind: str
+) -> None:
+    result = imported(tmp_path, "a.toml", f"[model]\ntype = 'wan'\ndtype = 'bfloat16'\ntransformer_dtype = '{value}'\n")
+    assert result.job.get("memory", {}).get("weights") == weights and line(result, "model.transformer_dtype").kind == kind
+
+
+@pytest.mark.parametrize(
+    ("parts", "weights", "kind"),
+    [
+        ('"transformer": {"weight_dtype": "FLOAT_8"}', "fp8", "mapped"),
+        ('"transformer": {"weight_dtype": "NFLOAT_4"}', "nf4", "mapped"),
+        ('"transformer": {"weight_dtype": "INT_8"}', "int8", "mapped"),
+        ('"transformer": {"weight_dtype": "GGUF"}', "as stored", "mapped"),
+        ('"transformer": {"weight_dtype": "FLOAT_W8A8"}', "fp8", "mapped"),
+        ('"transformer": {"weight_dtype": "BFLOAT_16"}', None, "ignored"),
+        ('"weight_dtype": "FLOAT_8", "transformer": {"weight_dtype": "NONE"}', "fp8", "ignored"),
+        ('"weight_dtype": "FLOAT_8", "transformer": {"weight_dtype": "BFLOAT_16"}', "unquantized", "ignored"),
+        ('"transformer": {"weight_dtype": "NFLOAT_4"}, "weight_dtype": "FLOAT_8"', "nf4", "mapped"),
+    ],
+)
+def test_onetrainers_weight_dtypes(tmp_path: Path, parts: str, weights: str | None, kind: str) -> None:
+    text = f'{{"training_method": "LORA", "model_type": "HUNYUAN_VIDEO", "text_encoder": {{"weight_dtype": "FLOAT_8"}}, {parts}}}'
+    result = imported(tmp_path, "a.json", text)
+    assert result.job.get("memory", {}).get("weights") == weights and line(result, "transformer.weight_dtype").kind == kind
+    assert line(result, "text_encoder.weight_dtype").kind == "unsupported"
+    assert (result.job.get("compute", {}).get("fp8_products") == "on") == ("W8A8" in parts)
+
+
+@pytest.mark.parametrize(("modules", "weights"), [("transformer", "fp8"), ("none", None), ("transformer text_encoder", None)])
+def test_finetrainers_layerwise_upcasting(tmp_path: Path, modules: str, weights: str | None) -> None:
+    text = f"python train.py --model_name wan --training_type lora --layerwise_upcasting_modules {modules} --dataset_config a.json\n"
+    result = imported(tmp_path, "a.sh", text)
+    assert result.job.get("memory", {}).get("weights") == weights

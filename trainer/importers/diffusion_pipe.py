@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .diffusion_pipe_dataset import convert_dataset, is_dataset
 from .documents import Document
-from .model_rules import FILE_DTYPE, ONE_OR_OTHER, family, guidance, model, note_shift, part
+from .model_rules import ONE_OR_OTHER, family, frozen_weights, guidance, model, note_shift, part
 from .optimizer_rules import any_option, betas, library_optimizer, option
 from .result import Entry, Report
 from .rules import Rule, alone, apply, choice, follow, ignore, off, only, refuse, run_name, to
@@ -107,8 +107,8 @@ TRAINING: dict[str, Rule] = {
     "monitoring.*": ignore("it belongs to wandb"),
     "model.type": family,
     "model.dtype": choice("compute.dtype", _DTYPES),
-    "model.transformer_dtype": refuse(FILE_DTYPE),
-    "model.diffusion_model_dtype": refuse(FILE_DTYPE),
+    "model.transformer_dtype": frozen_weights,
+    "model.diffusion_model_dtype": frozen_weights,
     "model.text_encoder_fp8": off(_SMALL_TEXT),
     "model.llama3_4bit": off(_SMALL_TEXT),
     "model.max_llama3_sequence_length": only([128], "captions have 128 tokens here too", "captions have 128 tokens"),

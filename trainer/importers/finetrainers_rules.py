@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .model_rules import FILE_DTYPE, ONE_OR_OTHER, family, model, size_shift
+from .model_rules import ONE_OR_OTHER, family, model, size_shift
 from .optimizer_rules import eight_bit, optimizer, option
 from .result import Entry, Report
 from .rules import Rule, choice, ignore, off, once, only, plain, refuse, run_name, targets, to
@@ -23,6 +23,18 @@ def _crop(report: Report, entry: Entry) -> None:
         report.ignored(entry, "frames are scaled to cover their bucket and cropped, never distorted")
 
 
+def _upcasting(report: Report, entry: Entry) -> None:
+    """The parts that are held in fp8."""
+    parts = {plain(value) for value in entry.values}
+    if parts == {"none"}:
+        report.ignored(entry, "it is off")
+    elif parts == {"transformer"}:
+        report.put("memory.weights", "fp8")
+        report.mapped(entry, "memory.weights", "fp8")
+    else:
+        report.unsupported(entry, "only the transformer is quantised when it is loaded: set memory.weights to fp8 for it")
+
+
 RULES: dict[str, Rule] = {
     "environment.*": ignore("it steers the other trainer's process"),
     "launcher.*": ignore("it starts processes; here there is one"),
@@ -35,7 +47,8 @@ RULES: dict[str, Rule] = {
     "variant": refuse(ONE_OR_OTHER),
     "cache_dir": ignore("ComfyUI chooses where models and caches lie"),
     "*_id": refuse(ONE_OR_OTHER),
-    "layerwise_upcasting_*": refuse(FILE_DTYPE),
+    "layerwise_upcasting_modules": _upcasting,
+    "layerwise_upcasting_*": ignore("the linear layers of the blocks are quantised, to e4m3 with a scale for each row"),
     "text_encoder*_dtype": ignore("text encoders run in compute.dtype"),
     "transformer_dtype": choice("compute.dtype", _DTYPES),
     "vae_dtype": ignore("the VAE's precision belongs to the model family"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .families import Family, find_family
 from .result import Entry, Report
-from .rules import Rule, to
+from .rules import Rule, plain, to
 
 SINGLE_FILES = (".safetensors", ".gguf")
 PARTS = {  # setting of a part -> what to choose there
@@ -13,7 +13,13 @@ PARTS = {  # setting of a part -> what to choose there
     "text_encoders": "each text encoder's file, of ComfyUI's models/text_encoders",
 }
 ONE_OR_OTHER = "a job takes a diffusers folder or hub id in model.source, or single files in model.transformer, .vae and .text_encoders"
-FILE_DTYPE = "weights are not quantised when they are loaded; an fp8 or GGUF file is trained on as it is: choose one in model.transformer"
+IN_DTYPE = "the model is in compute.dtype"
+_FORMS = {  # a type's name, without case and _, -> memory.weights
+    "float8": "fp8", "float8e4m3fn": "fp8", "float8e5m2": "fp8", "floatw8a8": "fp8", "int8": "int8", "intw8a8": "int8",
+    "nfloat4": "nf4", "nf4": "nf4", "gguf": "as stored",
+}  # fmt: skip
+_WHOLE = ("bfloat16", "float16", "float32", "tfloat32", "bf16", "fp16", "fp32")
+_SCALED = "e4m3 with a scale for each row"
 
 
 def family(report: Report, entry: Entry) -> None:
@@ -105,3 +111,21 @@ def _untrained(report: Report) -> bool:
 
 def _single(value: object) -> bool:
     return str(value).lower().endswith(SINGLE_FILES)
+
+
+def frozen_weights(report: Report, entry: Entry) -> None:
+    """The rule for the type in which the frozen transformer is held: its linear layers are quantised as it is loaded."""
+    name = plain(entry.value)
+    if form := _FORMS.get(name):
+        report.put("memory.weights", form)
+        report.mapped(entry, "memory.weights", form, _SCALED if form == "fp8" else "")
+        if name == "floatw8a8":
+            report.put("compute.fp8_products", "on")
+    elif name in _WHOLE:
+        if report.value("memory.weights"):  # of all parts, which this one overrules
+            report.put("memory.weights", "unquantized")
+        report.ignored(entry, IN_DTYPE)
+    elif name == "none":
+        report.ignored(entry, IN_DTYPE)
+    else:
+        report.unsupported(entry, "memory.weights knows only: as stored, unquantized, fp8, int8, nf4")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .model_rules import FILE_DTYPE, family, guidance, model, part
+from .model_rules import IN_DTYPE, family, frozen_weights, guidance, model, part
 from .onetrainer_concepts import CONCEPTS
 from .onetrainer_lists import SAMPLES
 from .optimizer_rules import optimizer, option
@@ -12,8 +12,8 @@ from .rules import OFF, Rule, as_number, choice, ignore, off, only, plain, refus
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _PLAIN_WEIGHTS = only(
     ["BFLOAT_16", "FLOAT_16", "FLOAT_32", "TFLOAT_32", "NONE"],
-    "the model is in compute.dtype",
-    FILE_DTYPE,
+    IN_DTYPE,
+    "of the parts only the transformer is quantised",
 )
 _UNTRAINED = only([False], "it is not trained here either", "only LoRAs of the transformer are trained by this version")
 _OFFLOAD = off("layers cannot be offloaded to RAM yet")
@@ -25,6 +25,14 @@ def _checkpointing(report: Report, entry: Entry) -> None:
     value = "off" if plain(entry.value) in map(plain, OFF) else "offloaded" if plain(entry.value) == "cpuoffloaded" else "full"
     report.put("memory.gradient_checkpointing", value)
     report.mapped(entry, "memory.gradient_checkpointing", value)
+
+
+def _all_weights(report: Report, entry: Entry) -> None:
+    """The type of parts that have none of their own."""
+    if report.value("memory.weights"):
+        report.ignored(entry, "transformer.weight_dtype says how the transformer is held")
+    else:
+        frozen_weights(report, entry)
 
 
 def _layers(report: Report, entry: Entry) -> None:
@@ -81,6 +89,7 @@ PARTS: dict[str, Rule] = {
     "*.train": _UNTRAINED,
     "*.learning_rate": refuse("only LoRAs of the transformer are trained by this version"),
     "*.train_embedding": only([False], "no embeddings are trained", "embeddings are not trained by this version"),
+    "transformer.weight_dtype": frozen_weights,
     "*.weight_dtype": _PLAIN_WEIGHTS,
     "*.include": ignore("the model's own parts are used"),
     "transformer.model_name": part("transformer"),
@@ -146,6 +155,7 @@ RULES: dict[str, Rule] = {
     "lora_rank": to("adapter.rank"),
     "lora_alpha": to("adapter.alpha"),
     "lora_model_name": to("adapter.continue_from"),
+    "weight_dtype": _all_weights,
     "lora_weight_dtype": ignore("the LoRA is kept in fp32"),
     "lora_decompose*": off("only plain LoRA is trained by this version"),
     "peft_type": only(["LORA"], "a LoRA is what is trained", "only plain LoRA is trained by this version"),
@@ -216,7 +226,7 @@ RULES: dict[str, Rule] = {
     "*gradient_reduce*": ignore("it belongs to multi_gpu"),
     "attention_mechanism": ignore("torch chooses the attention kernel"),
     "compile": off("models are not compiled yet"),
-    "quantization.*": ignore("frozen weights are not quantised"),
+    "quantization.*": ignore("memory.weights says how the linear layers of the blocks are held"),
     "oft_*": ignore("it belongs to OFT"),
     "lokr_*": ignore("it belongs to LoKr"),
     "text_encoder*_layer_skip": off("the model family decides it"),

@@ -26,7 +26,7 @@ UNUSED = (".scale_input", ".input_scale", ".comfy_quant")
 MARKERS = ("scaled_fp8",)
 FP8 = {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
 EIGHT_BITS = (*FP8, "I8", "U8")
-CHUNK = 64 << 20  # bytes of a tensor that are converted at once
+CHUNK = 16 << 20  # bytes of a tensor that are converted at once
 CURE = "Choose the bf16, fp16, fp8 or fp8_scaled file of this model, or a GGUF."
 
 
