@@ -150,12 +150,12 @@ def random_model(
     from torch import nn
 
     from trainer.memory.blocks import blocks_of
-    from trainer.models.loading import _float32_modules, empty_model
+    from trainer.models.loading import empty_model
 
     made = empty_model(kind, dict(config))
-    exact, torch_seed = _float32_modules(made, dtype), SEED
+    exact = set(getattr(made, "_keep_in_fp32_modules", None) or ())
     frozen = {id(layer) for block in blocks_of(made).values() for layer in block.modules() if type(layer) is nn.Linear}
-    torch.manual_seed(torch_seed)
+    torch.manual_seed(SEED)
     for path, module in list(made.named_modules()):
         for name, empty in module._parameters.items():
             if empty is not None:

@@ -74,7 +74,8 @@ class Measured:
 
     def __str__(self) -> str:
         memory = "" if math.isnan(self.allocated_gib) else f"  {self.allocated_gib:5.1f} GiB ({self.reserved_gib:.1f} reserved)"
-        return f"{self.seconds:6.2f} s/step (least {self.least:.2f}){memory}  compile and warm-up {self.first:.0f} s, build {self.building:.0f} s"
+        before = f"compile and warm-up {self.first:.0f} s, build {self.building:.0f} s"
+        return f"{self.seconds:6.2f} s/step (least {self.least:.2f}){memory}  {before}" + "".join(f"; {notice}" for notice in self.notices)
 
 
 class Heard:
