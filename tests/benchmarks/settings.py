@@ -14,7 +14,7 @@ USUAL = (PLAIN, EAGER, BF16, "fp8 compiled selective", FP8)
 
 
 def choices_of(words: str) -> Choices:
-    """What the words say: weights, products, eager or compiled, checkpointing, swap and the share of the blocks; bf16 eager full if unsaid."""
+    """What the words say: weights, products, eager or compiled, checkpointing, swap and a share of the blocks; unsaid: bf16 eager full."""
     from trainer.memory.choices import Checkpointing, Choices
 
     weights, checkpointing, offload, compiled, products = "unquantized", "full", 0.0, False, False

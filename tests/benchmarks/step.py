@@ -1,4 +1,4 @@
-"""A training step in different settings: `python tests/benchmarks/step.py [model] [--size 81x480x832] [--setting "bf16 compiled selective"]`.
+"""A training step in different settings: `python tests/benchmarks/step.py [model] [--size 81x480x832] [--setting "nf4 compiled full"]`.
 
 A row each: seconds a step, peak memory, model-FLOPs utilisation and the ratio to the plain step of diffusers, peft and gradient
 checkpointing (`training.plain`), measured in the same run. Utilisation is the multiplications and additions that the step must do,
