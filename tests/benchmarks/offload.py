@@ -91,7 +91,8 @@ def bandwidth(device: torch.device, size: int = GIB) -> dict[str, float]:
             target.copy_(host.data, non_blocking=True)
             synchronize(device)
             seconds.append(time.perf_counter() - start)
-        found["pinned" if host.pinned else "not pinned" if not pin else "pinning refused"] = size / min(seconds) / 1e9
+        refused = pin and device.type == "cuda" and not host.pinned
+        found["pinned" if host.pinned else "pinning refused" if refused else "not pinned"] = size / min(seconds) / 1e9
         host.close()
     return found
 
