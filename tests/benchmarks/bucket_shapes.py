@@ -50,11 +50,9 @@ class Counted:
         return bool(self.breaks) or not self.whole or not self.graphs
 
     def __str__(self) -> str:
-        late = self.seconds[len(self.seconds) // 2 :]
-        return (
-            f"{self.shapes} shapes, {self.steps} steps: {self.graphs} graphs, {self.breaks} breaks, "
-            f"{'all functions compiled' if self.whole else 'SOME FUNCTIONS GIVEN UP'}; steps of the second half {min(late):.2f} to {max(late):.2f} s"
-        )
+        late, all_of_them = self.seconds[len(self.seconds) // 2 :], "all functions compiled" if self.whole else "SOME FUNCTIONS GIVEN UP"
+        counts = f"{self.shapes} shapes, {self.steps} steps: {self.graphs} graphs, {self.breaks} breaks, {all_of_them}"
+        return f"{counts}; steps of the second half {min(late):.2f} to {max(late):.2f} s"
 
 
 def counted(device: torch.device, model: str = MODEL, words: str = WORDS, sizes: Sequence[Size] = (), rounds: int = ROUNDS) -> Counted:

@@ -80,10 +80,9 @@ class Beside:
     def __str__(self) -> str:
         work, words = SETTINGS[self.number]
         own, said = self.measured, self.predicted
-        return (
-            f"{self.number:2} {work!s:34} {words:34} peak {said.peak_gib:6.2f} of {own.allocated_gib:6.2f} GiB ({self.peak_error:.1%} off)  "
-            f"step {said.seconds:6.2f} of {own.seconds:6.2f} s ({self.time_error:.1%} off)  compile {said.compile_seconds:.0f} of {own.first:.0f} s"
-        )
+        peak = f"peak {said.peak_gib:6.2f} of {own.allocated_gib:6.2f} GiB ({self.peak_error:.1%} off)"
+        step = f"step {said.seconds:6.2f} of {own.seconds:6.2f} s ({self.time_error:.1%} off)"
+        return f"{self.number:2} {work!s:34} {words:34} {peak}  {step}  compile {said.compile_seconds:.0f} of {own.first:.0f} s"
 
     @property
     def figures(self) -> dict[str, Any]:
