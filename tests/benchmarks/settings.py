@@ -1,0 +1,51 @@
+"""Choices of how a transformer is held and computed, in words such as "fp8 products compiled selective swap 0.75"."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, get_args
+
+if TYPE_CHECKING:
+    from trainer.memory.choices import Choices
+
+WEIGHTS = {"bf16": "unquantized", "fp8": "fp8", "int8": "int8", "nf4": "nf4"}
+PLAIN = "plain"  # diffusers, peft and gradient checkpointing, which is none of ours
+EAGER, BF16, FP8 = "bf16 eager full", "bf16 compiled selective", "fp8 products compiled selective"
+USUAL = (PLAIN, EAGER, BF16, "fp8 compiled selective", FP8)
+
+
+def choices_of(words: str) -> Choices:
+    """What the words say: weights, products, eager or compiled, checkpointing, swap and a share of the blocks; unsaid: bf16 eager full."""
+    from trainer.memory.choices import Checkpointing, Choices
+
+    weights, checkpointing, offload, compiled, products = "unquantized", "full", 0.0, False, False
+    rest = iter(words.split())
+    for word in rest:
+        if word in WEIGHTS:
+            weights = WEIGHTS[word]
+        elif word in get_args(Checkpointing):
+            checkpointing = word
+        elif word in ("eager", "compiled"):
+            compiled = word == "compiled"
+        elif word == "products":
+            products = True
+        elif word == "swap":
+            offload = float(next(rest))
+        else:
+            raise ValueError(
+                f"'{word}' of '{words}' is none of {[*WEIGHTS, *get_args(Checkpointing), 'eager', 'compiled', 'products', 'swap']}"
+            )
+    return Choices(weights, offload, checkpointing, compiled, products)  # type: ignore[arg-type]
+
+
+def words_of(choices: Choices) -> str:
+    """Choices in words."""
+    held = next((word for word, weights in WEIGHTS.items() if weights == choices.weights), choices.weights)
+    words = [held, "products" * choices.fp8_products, "compiled" if choices.compile else "eager", choices.checkpointing]
+    return " ".join(filter(None, [*words, f"swap {choices.offload:g}" if choices.offload else ""]))
+
+
+def without_compiler(choices: Choices) -> Choices:
+    """The same held weights, computed without compilation and fp8 products."""
+    from dataclasses import replace
+
+    return replace(choices, compile=False, fp8_products=False)
