@@ -24,7 +24,7 @@ if __name__ == "__main__":
 from tests.acceptance.lines import Check, Lines, Skipped, at_least, at_most, main, passed_tests  # noqa: E402
 from tests.benchmarks.caps import ROWS, Result  # noqa: E402
 from tests.benchmarks.settings import BF16, FP8, PLAIN  # noqa: E402
-from tests.benchmarks.training import Measured, Work  # noqa: E402
+from tests.benchmarks.training import Work  # noqa: E402
 
 if TYPE_CHECKING:
     import torch
