@@ -164,7 +164,7 @@ def _torch_kernels(kernel: str, device: torch.device) -> AbstractContextManager[
 
 
 @contextmanager
-def _as_flash_3(kernels: AbstractContextManager[None]) -> Iterator[None]:
+def _as_flash_3(kernels: AbstractContextManager[object]) -> Iterator[None]:
     """Makes flash-attn 3 PyTorch's flash kernel, with its gradient and for every model: diffusers' own way to it has no gradient."""
     from torch.nn import attention
 
@@ -180,7 +180,7 @@ def _as_flash_3(kernels: AbstractContextManager[None]) -> Iterator[None]:
 
 
 @contextmanager
-def _through_diffusers(kernel: str, others: AbstractContextManager[None]) -> Iterator[None]:
+def _through_diffusers(kernel: str, others: AbstractContextManager[object]) -> Iterator[None]:
     """Makes a package's kernel the one that diffusers' attention uses; `others` pins PyTorch's for what that cannot take."""
     from diffusers.models import attention_dispatch
 
