@@ -39,16 +39,16 @@ class Attention:
                 found = f"{kernel} cannot be used with this model, which calls PyTorch's attention directly."
                 raise fail(f"compute.{setting}", found, "Use auto." if setting == "attention" else "Use 'as in training'.")
 
-    def training(self) -> AbstractContextManager[None]:
+    def training(self) -> AbstractContextManager[object]:
         """Pins the kernel of training; raises UserError if another program replaced PyTorch's attention."""
         require_original()
         return self._pinned(self.training_kernel)
 
-    def sampling(self) -> AbstractContextManager[None]:
+    def sampling(self) -> AbstractContextManager[object]:
         """Pins the kernel of sample videos."""
         return self._pinned(self.sampling_kernel)
 
-    def _pinned(self, kernel: str) -> AbstractContextManager[None]:
+    def _pinned(self, kernel: str) -> AbstractContextManager[object]:
         compute = self._compute
         if (kernel == "auto" and compute.device.type != "cuda") or (compute.deterministic and kernel in ("auto", "flash")):
             return nullcontext()  # PyTorch has only one, or `Compute.repeatable` pins flash and math
@@ -152,7 +152,7 @@ def _dispatches(transformer: nn.Module) -> bool:
     return any(hasattr(getattr(module, "processor", None), "_attention_backend") for module in transformer.modules())
 
 
-def _torch_kernels(kernel: str, device: torch.device) -> AbstractContextManager[None]:
+def _torch_kernels(kernel: str, device: torch.device) -> AbstractContextManager[object]:
     """PyTorch's kernels, tried in one order at every call: which of them can take it depends on its tensors' forms alone."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -164,7 +164,7 @@ def _torch_kernels(kernel: str, device: torch.device) -> AbstractContextManager[
 
 
 @contextmanager
-def _as_flash_3(kernels: AbstractContextManager[None]) -> Iterator[None]:
+def _as_flash_3(kernels: AbstractContextManager[object]) -> Iterator[None]:
     """Makes flash-attn 3 PyTorch's flash kernel, with its gradient and for every model: diffusers' own way to it has no gradient."""
     from torch.nn import attention
 
@@ -180,7 +180,7 @@ def _as_flash_3(kernels: AbstractContextManager[None]) -> Iterator[None]:
 
 
 @contextmanager
-def _through_diffusers(kernel: str, others: AbstractContextManager[None]) -> Iterator[None]:
+def _through_diffusers(kernel: str, others: AbstractContextManager[object]) -> Iterator[None]:
     """Makes a package's kernel the one that diffusers' attention uses; `others` pins PyTorch's for what that cannot take."""
     from diffusers.models import attention_dispatch
 
