@@ -24,10 +24,10 @@ class MaskedAttention(HunyuanVideoAttnProcessor2_0):
         encoder_hidden_states: Tensor | None = None,
         attention_mask: Tensor | None = None,
         image_rotary_emb: Any = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Attention of video and text, see the processor of diffusers."""
+    ) -> Any:
+        """Video and text after attention, see the processor of diffusers."""
         mask = attention_mask if self.text_mask.used else None
-        return super().__call__(attn, hidden_states, encoder_hidden_states, mask, image_rotary_emb)  # type: ignore[return-value]
+        return super().__call__(attn, hidden_states, encoder_hidden_states, mask, image_rotary_emb)
 
 
 def mask_where_padded(transformer: Any) -> None:

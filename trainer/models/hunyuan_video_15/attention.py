@@ -29,12 +29,12 @@ class MaskedAttention(HunyuanVideoAttnProcessor2_0):
         encoder_hidden_states: Tensor | None = None,
         attention_mask: Tensor | None = None,
         image_rotary_emb: Any = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Attention of video tokens and text tokens, of whose mask [B, L] true are those that count."""
+    ) -> Any:
+        """Video and text after attention; the mask [B, L] is true where tokens of the text count."""
         mask = None
         if attention_mask is not None and self.text_mask.used:
             mask = pad(attention_mask.bool(), (hidden_states.shape[1], 0), value=True)[:, None, None]
-        return super().__call__(attn, hidden_states, encoder_hidden_states, mask, image_rotary_emb)  # type: ignore[return-value]
+        return super().__call__(attn, hidden_states, encoder_hidden_states, mask, image_rotary_emb)
 
 
 def mask_where_padded(transformer: Any) -> None:
