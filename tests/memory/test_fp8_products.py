@@ -154,6 +154,6 @@ def test_a_loras_gradients_point_the_same_way() -> None:
         f"{form} products" if products else form: float(torch.cosine_similarity(gradients(form, products), plain, dim=0))
         for form, products in kinds
     }
-    print({name: round(value, 5) for name, value in found.items()})
-    assert found["int8"] > 0.998 and found["fp8"] > 0.998 and found["fp8 products"] > 0.99 and found["nf4"] > 0.95
+    least = {"fp8": 0.999, "fp8 products": 0.9985, "int8": 0.9998, "nf4": 0.99}  # found: 0.99944, 0.99937, 0.99997, 0.99434
+    assert all(found[name] > value for name, value in least.items()), found
     assert max(found.values()) < 1
