@@ -33,28 +33,28 @@ def switched(held: FrozenLinear) -> FrozenLinear:
 @pytest.mark.parametrize("bias", [False, True])
 def test_they_are_products_of_the_rounded_numbers(bias: bool, dtype: torch.dtype) -> None:
     held = switched(layer("fp8", bias=bias))
-    x, dy = random(2, 7, 96, seed=4).to(dtype).requires_grad_(), random(2, 7, 48, seed=5).to(dtype)
+    x, dy = random(2, 8, 96, seed=4).to(dtype).requires_grad_(), random(2, 8, 48, seed=5).to(dtype)
     y = held(x)
     y.backward(dy)
     scale = held.scale_bits.view(torch.float32)
     stored = held.weight_data.view(E4M3).float()
-    wanted = rounded(x.detach().view(14, 96)) @ (stored * scale).T + (held.bias if bias else 0)
+    wanted = rounded(x.detach().view(16, 96)) @ (stored * scale).T + (held.bias if bias else 0)
     assert y.dtype == dtype and x.grad is not None and x.grad.dtype == dtype
-    assert error(y.detach().view(14, 48), wanted) < 4e-3  # bf16's rounding
-    assert error(x.grad.view(14, 96), rounded(dy.view(14, 48).float() * scale.T) @ stored) < 4e-3
+    assert error(y.detach().view(16, 48), wanted) < 4e-3  # bf16's rounding
+    assert error(x.grad.view(16, 96), rounded(dy.view(16, 48).float() * scale.T) @ stored) < 4e-3
     plain = layer("fp8", bias=bias)(x)
     assert 5e-3 < error(y, plain) < 0.04
 
 
 def test_rows_and_gradients_of_any_size_are_as_exact() -> None:
     held = switched(layer("fp8", bias=False))
-    sizes = torch.logspace(-6, 6, 14)[:, None]
-    x = (random(14, 96, seed=4) * sizes).requires_grad_()
+    sizes = torch.logspace(-6, 6, 16)[:, None]
+    x = (random(16, 96, seed=4) * sizes).requires_grad_()
     y = held(x)
-    y.backward(random(14, 48, seed=5) * sizes)
+    y.backward(random(16, 48, seed=5) * sizes)
     plain = layer("fp8", bias=False)
     other = x.detach().clone().requires_grad_()
-    plain(other).backward(random(14, 48, seed=5) * sizes)
+    plain(other).backward(random(16, 48, seed=5) * sizes)
     assert x.grad is not None and other.grad is not None
     for found, wanted in ((y, plain(other)), (x.grad, other.grad)):
         assert ((found - wanted).norm(dim=1) / wanted.norm(dim=1)).max() < 0.06
@@ -63,11 +63,11 @@ def test_rows_and_gradients_of_any_size_are_as_exact() -> None:
 def test_a_scale_of_the_whole_weight() -> None:
     stored = random(48, 96).to(E4M3)
     held = switched(FrozenLinear(FrozenWeight(stored.view(torch.uint8), torch.tensor(0.02), "float8_e4m3fn"), 96, None, torch.float32))
-    x = random(5, 96, seed=4).requires_grad_()
+    x = random(20, 96, seed=4).requires_grad_()
     y = held(x)
     y.sum().backward()
     assert error(y, rounded(x) @ (stored.float() * 0.02).T) < 4e-3
-    assert x.grad is not None and error(x.grad, (stored.float() * 0.02).sum(0).expand(5, 96)) < 0.03
+    assert x.grad is not None and error(x.grad, (stored.float() * 0.02).sum(0).expand(20, 96)) < 0.03
 
 
 def test_pieces_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_pieces_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_zeros_and_what_is_not_finite() -> None:
     """A half-precision run's overflow must be seen in the gradients."""
     held = switched(layer("fp8", bias=False))
-    x = torch.zeros(3, 96)
+    x = torch.zeros(16, 96)
     x[1, 0], x[2, 0] = torch.inf, torch.nan
     y = held(x)
     assert not y[0].any() and not y[1].isfinite().any() and not y[2].isfinite().any()
@@ -89,7 +89,7 @@ def test_zeros_and_what_is_not_finite() -> None:
 
 def test_no_more_than_the_stored_bytes_is_kept() -> None:
     held, kept = switched(layer("fp8", bias=False)), list[Tensor]()
-    x = random(4, 96).requires_grad_()
+    x = random(16, 96).requires_grad_()
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: (kept.append(tensor), tensor)[1], lambda tensor: tensor):
         held(x).sum()
     assert sorted(tensor.nbytes for tensor in kept) == [48 * 4, 48 * 96]
@@ -99,6 +99,12 @@ def test_no_more_than_the_stored_bytes_is_kept() -> None:
 def test_what_the_kernels_cannot_take_is_dequantised(out: int, columns: int, form: Quantized) -> None:
     held = layer(form, out, columns)
     assert set_fp8_products(held, CPU) == 0 and not held.fp8_products
+
+
+def test_few_rows_are_multiplied_by_the_dequantised_weight() -> None:
+    held, plain = switched(layer("fp8")), layer("fp8")
+    x = random(16, 96, seed=4)
+    assert torch.equal(held(x[:15]), plain(x[:15])) and not torch.equal(held(x), plain(x))
 
 
 def test_e5m2_and_cards_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +125,7 @@ def gradients(form: Quantized | None, products: bool = False) -> Tensor:
 
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        sizes = {"num_attention_heads": 4, "attention_head_dim": 32, "freq_dim": 32, "ffn_dim": 256, "num_layers": 4}
+        sizes: dict[str, Any] = {"num_attention_heads": 4, "attention_head_dim": 32, "freq_dim": 32, "ffn_dim": 256, "num_layers": 4}
         made: Any = WanTransformer3DModel(in_channels=4, out_channels=4, text_dim=32, **sizes)
         model = made.requires_grad_(False)
         for name, part in list(model.named_modules()):
@@ -143,10 +149,11 @@ def gradients(form: Quantized | None, products: bool = False) -> Tensor:
 
 def test_a_loras_gradients_point_the_same_way() -> None:
     plain = gradients(None)
+    kinds: list[tuple[Quantized, bool]] = [("fp8", False), ("fp8", True), ("int8", False), ("nf4", False)]
     found = {
-        name: float(torch.cosine_similarity(gradients(form, products), plain, dim=0))
-        for name, form, products in (("fp8", "fp8", False), ("fp8 products", "fp8", True), ("int8", "int8", False), ("nf4", "nf4", False))
+        f"{form} products" if products else form: float(torch.cosine_similarity(gradients(form, products), plain, dim=0))
+        for form, products in kinds
     }
-    print({name: round(value, 5) for name, value in found.items()})
-    assert found["int8"] > 0.998 and found["fp8"] > 0.998 and found["fp8 products"] > 0.99 and found["nf4"] > 0.95
+    least = {"fp8": 0.999, "fp8 products": 0.9985, "int8": 0.9998, "nf4": 0.99}  # found: 0.99944, 0.99937, 0.99997, 0.99434
+    assert all(found[name] > value for name, value in least.items()), found
     assert max(found.values()) < 1

@@ -111,7 +111,7 @@ def test_gguf_is_quantised_again(files: ModelSettings, tmp_path: Path, form: Qua
     layers = frozen(family.load_transformer(HALF, weights=form))
     assert len(layers) == 20 and {layer.form for layer in layers.values()} == {NAMES[form]}
     for name, layer in layers.items():
-        assert torch.equal(layer.weight_data, quantized(plain.get_submodule(name).weight, form).data)
+        assert torch.equal(layer.weight_data, quantized(plain.get_parameter(f"{name}.weight"), form).data)
 
 
 def sharded(folder: Path, to: Path) -> Path:

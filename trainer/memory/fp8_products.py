@@ -15,6 +15,7 @@ FORM = "float8_e4m3fn"
 E4M3, LARGEST = torch.float8_e4m3fn, 448.0
 SMALLEST = 1e-30  # of a row's largest magnitude, so that a row of zeros has a scale
 MULTIPLE = 16  # of both sides of a weight, as the kernels want it
+LEAST_ROWS = 16  # of x: fewer, as those that a block's modulation is made of, gain nothing and are dearest to round
 CAPABILITY = (8, 9)
 PIECE = 1 << 24  # numbers that are quantised at once without the compiler: on their way they are float32
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from . import nf4
-from .fp8_products import Fp8Product, multiplies, suits
+from .fp8_products import LEAST_ROWS, Fp8Product, multiplies, suits
 
 GGUF = "gguf."  # before the name of a GGUF type
 PIECE = 1 << 24  # numbers that are converted at once: on their way they are float32
@@ -106,7 +106,7 @@ class FrozenLinear(nn.Linear):
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else input.dtype
         x, scale = input.to(dtype), self.scale_bits.view(torch.float32)
         bias = self.bias.to(dtype) if self.bias is not None else None
-        if self.fp8_products:
+        if self.fp8_products and x.numel() >= LEAST_ROWS * self.in_features:
             product: Tensor = Fp8Product.apply(x, self.weight_data, scale)
             return product if bias is None else product + bias
         return _FrozenProduct.apply(x, self.weight_data, scale, bias, self.form, self.pair_table)  # type: ignore[no-any-return]
