@@ -24,7 +24,7 @@ if __name__ == "__main__":
 from tests.acceptance.lines import Check, Lines, Skipped, at_least, at_most, main, passed_tests  # noqa: E402
 from tests.benchmarks.caps import ROWS, Result  # noqa: E402
 from tests.benchmarks.settings import BF16, FP8, PLAIN  # noqa: E402
-from tests.benchmarks.training import Measured, Work  # noqa: E402
+from tests.benchmarks.training import Work  # noqa: E402
 
 if TYPE_CHECKING:
     import torch
@@ -106,9 +106,9 @@ def under_cap(number: int, auto: bool) -> list[Check]:
         if isinstance(own, str):
             checks.append(Check(f"{found.row}, {words}", own, "trains", False))
             continue
-        stayed = not any("ran out" in notice for notice in own.notices)
-        figure = f"{own.seconds:.2f} s/step, {found.ratio(words):.2f} times no cap (aim {CAP_AIM})"
-        checks.append(Check(f"{found.row}, {words}", figure + "" * stayed + " after stepping down" * (not stayed), "trains", True))
+        down = " after stepping down" if any("ran out" in notice for notice in own.notices) else ""
+        figure = f"{own.seconds:.2f} s/step, {found.ratio(words):.2f} times no cap (aim {CAP_AIM}){down}"
+        checks.append(Check(f"{found.row}, {words}", figure, "trains", True))
         if not SMALL:
             checks.append(at_most("  GiB reserved at the peak", own.reserved_gib, found.row.cap, ".2f"))
     return checks
