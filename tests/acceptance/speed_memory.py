@@ -106,9 +106,9 @@ def under_cap(number: int, auto: bool) -> list[Check]:
         if isinstance(own, str):
             checks.append(Check(f"{found.row}, {words}", own, "trains", False))
             continue
-        stayed = not any("ran out" in notice for notice in own.notices)
-        figure = f"{own.seconds:.2f} s/step, {found.ratio(words):.2f} times no cap (aim {CAP_AIM})"
-        checks.append(Check(f"{found.row}, {words}", figure + "" * stayed + " after stepping down" * (not stayed), "trains", True))
+        down = " after stepping down" if any("ran out" in notice for notice in own.notices) else ""
+        figure = f"{own.seconds:.2f} s/step, {found.ratio(words):.2f} times no cap (aim {CAP_AIM}){down}"
+        checks.append(Check(f"{found.row}, {words}", figure, "trains", True))
         if not SMALL:
             checks.append(at_most("  GiB reserved at the peak", own.reserved_gib, found.row.cap, ".2f"))
     return checks

@@ -40,6 +40,7 @@ class Full:
     size: Size
     text: Mapping[str, tuple[int, ...]]
     given: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # beside the latents, as cached
+    tokens: int = 0  # that texts are padded to, where the tokenizer says so
     small_size: Size = (5, 64, 64)
     small: Mapping[str, Any] = field(default_factory=dict)  # what a small one has otherwise, beside fewer layers and heads
 
@@ -60,9 +61,9 @@ _HIDREAM = {
 _UMT5 = {"text": (120, 4096)}
 _HUNYUAN = {"text": (200, 4096), "pooled": (768,)}
 FULL = {
-    "Wan 2.1 14B": Full("wan:write_tiny_wan", _WAN_14B, (81, 480, 832), _UMT5),
+    "Wan 2.1 14B": Full("wan:write_tiny_wan", _WAN_14B, (81, 480, 832), _UMT5, tokens=512),
     "Wan 2.1 1.3B": Full(
-        "wan:write_tiny_wan", {**_WAN, "num_attention_heads": 12, "num_layers": 30, "ffn_dim": 8960}, (81, 480, 832), _UMT5
+        "wan:write_tiny_wan", {**_WAN, "num_attention_heads": 12, "num_layers": 30, "ffn_dim": 8960}, (81, 480, 832), _UMT5, tokens=512
     ),
     "LTX-Video 2B": Full("ltx_video:write_tiny_ltx", {}, (121, 512, 768), {"text": (100, 4096)}, small={"cross_attention_dim": 128}),
     "CogVideoX-5B": Full(
@@ -85,9 +86,10 @@ FULL = {
     ),
     "Wan 2.2 5B": Full(
         "wan:write_tiny_ti2v",
-        {"num_attention_heads": 24, "num_layers": 30, "ffn_dim": 14336, "in_channels": 48, "out_channels": 48}, (121, 704, 1280), _UMT5,
+        {"num_attention_heads": 24, "num_layers": 30, "ffn_dim": 14336, "in_channels": 48, "out_channels": 48},
+        (121, 704, 1280), _UMT5, tokens=512,
     ),
-    "Wan 2.2 A14B": Full("wan:write_tiny_a14b_t2v", _WAN_14B, (81, 480, 832), _UMT5),
+    "Wan 2.2 A14B": Full("wan:write_tiny_a14b_t2v", _WAN_14B, (81, 480, 832), _UMT5, tokens=512),
     "Mochi 1": Full("mochi:write_tiny_mochi", {}, (37, 480, 848), {"text": (100, 4096)}, small_size=(7, 64, 64)),
     "HiDream-I1": Full(
         "hidream:write_tiny_hidream", {**_HIDREAM, "num_layers": 16, "num_single_layers": 32}, (1, 1024, 1024),
@@ -111,6 +113,10 @@ def folder_of(name: str, small: bool) -> tuple[Path, tempfile.TemporaryDirectory
     given = {key: value for key, value in full.transformer.items() if key in accepted}
     for expert in family.spec.experts:
         empty_model(family.transformer_class, given).save_config(folder / expert.part)
+    if full.tokens:
+        settings = folder / "tokenizer/tokenizer_config.json"
+        told = {**json.loads(settings.read_text(encoding="utf-8")), "model_max_length": full.tokens}
+        settings.write_text(json.dumps(told), encoding="utf-8")
     return folder, place
 
 

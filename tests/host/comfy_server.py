@@ -28,9 +28,9 @@ TORCHAUDIO = {  # core imports it at start; where it is not installed an empty o
 
 
 class ComfyServer:
-    """One ComfyUI on a free port; `folder` is its base directory."""
+    """One ComfyUI on a free port; `folder` is its base directory. With `on_card` it computes where its own flags' defaults say."""
 
-    def __init__(self, comfyui: Path, pack: Path, folder: Path, *extra: str) -> None:
+    def __init__(self, comfyui: Path, pack: Path, folder: Path, *extra: str, on_card: bool = False) -> None:
         self.folder = folder
         self.modules: list[str] = []  # what is imported before any node ran
         for name in ("custom_nodes", "input", "output", "temp", "user", "models/diffusers"):
@@ -42,7 +42,7 @@ class ComfyServer:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.log_file = folder / "comfyui.log"
-        options = ["--cpu", "--port", str(self.port), "--base-directory", str(folder), "--disable-api-nodes"]
+        options = [*([] if on_card else ["--cpu"]), "--port", str(self.port), "--base-directory", str(folder), "--disable-api-nodes"]
         options += ["--database-url", "sqlite:///:memory:", *extra]
         environment = {**os.environ, "PYTHONPATH": str(_stubs(folder)), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
         with self.log_file.open("wb") as log:
