@@ -359,5 +359,5 @@ def test_what_is_unusual_is_told() -> None:
     assert "from 2e-06 to 0.0001; this is 0.0002" in text
     needs("Lion")
     assert not told(name="other", other="ADOPT")
-    (text,) = told(name="other", other="Kron")
-    assert text.startswith("Kron does not keep all of its state")
+    (text,) = told(name="other", other="Magma")
+    assert text.startswith("Magma does not keep all of its state")

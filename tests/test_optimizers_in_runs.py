@@ -15,8 +15,10 @@ from tests.test_optimizers import needs
 from tests.test_run import Cancels, losses, settings
 from tests.tiny.wan import write_tiny_a14b_t2v, write_tiny_wan
 from trainer.adapters.file import load_lora
+from trainer.adapters.lora import Lora
 from trainer.errors import Interrupted, UserError
 from trainer.events import EventLog, Silent, read_events
+from trainer.job import AdapterSettings
 from trainer.models import open_model
 from trainer.run import Places, run
 from trainer.runfolder import RunFolder
@@ -66,7 +68,10 @@ def test_lora_files_hold_the_average_and_checkpoints_what_is_trained(clips: Path
     assert newest is not None
     _, weights, state = newest
     exported = load_lora(result.lora, open_model(model))
-    order = [pair for trained in weights.values() for pair in trained.pairs.items()]
+    family = open_model(model)
+    layers = Lora.attach(family.load_transformer(torch.float32), family.spec, AdapterSettings(), seed=0).layers  # in the optimizer's order
+    (trained,) = weights.values()
+    order = [(name, trained.pairs[name]) for name in layers]
     for number, (name, pair) in enumerate(order):
         for place, own, shown in ((0, pair.down, exported.pairs[name].down), (1, pair.up, exported.pairs[name].up)):
             z = state["optimizer"]["state"][2 * number + place]["z"]
