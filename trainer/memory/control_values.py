@@ -14,6 +14,14 @@ aten = torch.ops.aten
 LARGEST = 1 << 22  # elements of a tensor that keeps its values
 
 
+def waits(func: Any, args: Any) -> bool:
+    """Whether an operation's result has to come back from the card before the next one can be started."""
+    packet = func._overloadpacket
+    if packet in (aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_):
+        return any(index is not None and index.dtype == torch.bool for index in args[1])
+    return packet in (aten._local_scalar_dense, aten.nonzero)
+
+
 def kept_real(func: Any, args: Any, kwargs: Any) -> Any:
     """The result of an operation on small real tensors alone, such as masks and timesteps; None for any other."""
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakIdKeyDictionary
 
-from .control_values import Masks, kept_real
+from .control_values import Masks, kept_real, waits
 
 aten = torch.ops.aten
 ATTENTION = {aten._scaled_dot_product_flash_attention, aten._scaled_dot_product_efficient_attention}
@@ -27,7 +27,7 @@ BLOCK = 512  # bytes to which PyTorch's allocator rounds
 class Operation(NamedTuple):
     """One kernel. `flops` of products and attention, `moved` bytes read and written."""
 
-    kind: str  # product, fp8 product, attention, masked attention, attention backward, masked attention backward, pointwise
+    kind: str  # product, fp8 product, attention, narrow attention (heads of up to 64 channels), masked attention, pointwise
     flops: int
     moved: int
 
@@ -39,6 +39,7 @@ class Stretch:
     name: str
     operations: Counter[Operation] = field(default_factory=Counter)
     fused: int = 0  # bytes that pointwise operations would move if a compiler fused those that follow each other
+    waits: int = 0  # times that the host waits for a value from the card
 
 
 @dataclass(eq=False)
@@ -84,6 +85,8 @@ class Ledger(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if waits(func, args):
+            self.stretch.waits += 1
         real = kept_real(func, args, kwargs)
         if real is not None:
             return real
@@ -106,13 +109,15 @@ class Ledger(TorchDispatchMode):
         if func._overloadpacket in (aten._local_scalar_dense, aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten.detach):
             return
         moved = sum(map(_bytes, [*given, *(fresh or made)]))
+        if kind == "masked attention" and _by_rows(args[3 + (len(args) > 6)]):
+            moved += args[3 + (len(args) > 6)].numel() * 2  # every head reads it
         flops = 0 if plain else flop_registry[func._overloadpacket](*args, **kwargs, out_val=out)
         self.stretch.operations[Operation(kind, int(flops), moved)] += 1
         if not plain:
             self._cluster += 1
         for tensor in given:
             self._read(tensor, plain)
-        if "attention backward" in kind:
+        if func._overloadpacket in ATTENTION_BACKWARD:
             self._scratch(4 * given[1].numel())  # the kernels sum up the queries' gradient in float32
 
     def storage(self, tensor: Tensor) -> Storage | None:
@@ -153,13 +158,13 @@ class Ledger(TorchDispatchMode):
         storage.end = self.time
 
     def alive(self, fused: bool = False) -> list[int]:
-        """Bytes alive at each operation; with `fused` without what a fusing compiler would not write."""
+        """Bytes alive at each operation; with `fused` half of what a perfectly fusing compiler would not write, as real ones do."""
         changes = [0] * (self.time + 2)
         for storage in self.storages:
-            if storage.written or not fused:
-                changes[storage.start] += storage.size
-                if storage.end >= 0:
-                    changes[storage.end + 1] -= storage.size
+            size = storage.size if storage.written or not fused else storage.size // 2
+            changes[storage.start] += size
+            if storage.end >= 0:
+                changes[storage.end + 1] -= size
         total, found = 0, []
         for change in changes:
             total += change
@@ -169,11 +174,16 @@ class Ledger(TorchDispatchMode):
 
 def _kind(packet: Any, given: list[FakeTensor]) -> str:
     if packet in ATTENTION or packet in ATTENTION_BACKWARD:
-        masked = "masked " if "efficient" in str(packet) else ""
-        return masked + ("attention" if packet in ATTENTION else "attention backward")
+        narrow = "narrow attention" if given[0].shape[-1] <= 64 else "attention"
+        return "masked attention" if "efficient" in str(packet) else narrow
     if packet not in flop_registry:
         return "pointwise"
     return "fp8 product" if any(tensor.element_size() == 1 for tensor in given) else "product"
+
+
+def _by_rows(mask: Any) -> bool:
+    """Whether a mask [B, heads, rows, columns] differs from row to row."""
+    return isinstance(mask, Tensor) and mask.dim() == 4 and mask.stride(-2) != 0
 
 
 def _writes(func: Any) -> bool:

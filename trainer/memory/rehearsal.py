@@ -35,6 +35,9 @@ class Shapes:
     encoding: Mapping[str, tuple[int, ...]]  # with "latents"
     text: Mapping[str, tuple[int, ...]]
 
+    def __hash__(self) -> int:
+        return hash((tuple(self.encoding.items()), tuple(self.text.items())))
+
 
 @dataclass(frozen=True)
 class Part:

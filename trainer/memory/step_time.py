@@ -1,0 +1,58 @@
+"""How long a card takes for rehearsed work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .card import Card
+    from .ledger import Operation, Stretch
+    from .rehearsal import Rehearsal
+
+# Shares of what the card reaches at large products and copies, the same for all models, from the steps in tests/memory/test_plan.py.
+PRODUCTS = 0.82
+ATTENTION = {"attention": 0.71, "narrow attention": 0.42, "masked attention": 0.45}
+MOVING = 0.79
+LAUNCH = 30e-6  # seconds that the host takes to start an operation outside of compiled code, autograd and PEFT included
+COMPILED_LAUNCH = 3e-6
+COMPILING = 0.06  # seconds for each operation of a block, and once for each
+COMPILER_START = 15.0
+
+
+def step_seconds(rehearsal: Rehearsal, card: Card, compiled: bool, adapter_weights: int) -> float:
+    """Seconds of a step of one micro-batch: whichever is slower, card or host, or both where the host waits for values."""
+    total = 10 * 4 * adapter_weights / (card.bandwidth * 1e9)  # clipping and AdamW read and write weights, gradients and two states
+    for stretch, count in rehearsal.work():
+        fused = compiled and not stretch.name.startswith(("start", "outside", "end"))
+        total += count * _stretch_seconds(stretch, card, fused)
+    return total
+
+
+def _stretch_seconds(stretch: Stretch, card: Card, fused: bool) -> float:
+    on_card = sum(n * operation_seconds(operation, card) for operation, n in stretch.operations.items() if _counts(operation, fused))
+    if fused:
+        on_card += stretch.fused / (card.bandwidth * 1e9 * MOVING)
+    on_host = sum(stretch.operations.values()) * (COMPILED_LAUNCH if fused else LAUNCH)
+    return on_card + on_host if stretch.waits else max(on_card, on_host)
+
+
+def _counts(operation: Operation, fused: bool) -> bool:
+    return not (fused and operation.kind == "pointwise")
+
+
+def operation_seconds(operation: Operation, card: Card) -> float:
+    """Seconds of one kernel: its arithmetic or, of products, its traffic if that takes longer."""
+    moving = operation.moved / (card.bandwidth * 1e9 * MOVING)
+    if operation.kind == "pointwise":
+        return moving
+    if operation.kind in ATTENTION:
+        rows = moving if operation.kind == "masked attention" else 0.0
+        return operation.flops / (card.bf16 * 1e12 * ATTENTION[operation.kind]) + rows
+    speed = card.fp8 if operation.kind == "fp8 product" and card.fp8 else card.bf16
+    return max(operation.flops / (speed * 1e12 * PRODUCTS), moving)
+
+
+def compile_seconds(rehearsal: Rehearsal, shapes: int) -> float:
+    """Seconds of compiling a block of each kind; a second shape of clips makes it once more, with sizes left open."""
+    operations = sum(sum(part.forward.operations.values()) + sum(part.backward.operations.values()) for part in rehearsal.parts)
+    return COMPILER_START + COMPILING * operations * (2 if shapes > 1 else 1)
