@@ -61,7 +61,7 @@ class Predictor:
     accumulation: int = 1
     experts: int = 1  # transformers that are trained in turns
     stored: float = 0.0  # bytes of a weight of a linear layer in a block, as the model's files hold it; 0: as in `dtype`
-    _rehearsed: dict[tuple[object, ...], Rehearsal] = field(default_factory=dict)
+    rehearsed: dict[tuple[object, ...], tuple[Rehearsal, Rehearsal]] = field(default_factory=dict)
 
     @cached_property
     def largest(self) -> Micro:
@@ -79,13 +79,13 @@ class Predictor:
 
         form = self.form(choices)
         checkpointing = "full" if choices.checkpointing == "offloaded" else choices.checkpointing
-        key = (micro.shapes, micro.batch, checkpointing, form, choices.fp8_products, choices.compile)
-        if key not in self._rehearsed:
-            self._rehearsed[key] = rehearse(
+        key = (micro.shapes, micro.batch, checkpointing, form, choices.fp8_products)
+        if key not in self.rehearsed:
+            self.rehearsed[key] = rehearse(
                 self.family, micro.shapes, self.adapter, micro.batch, checkpointing=checkpointing, weights=form,
-                fp8_products=choices.fp8_products, fused=choices.compile, dtype=self.dtype,
+                fp8_products=choices.fp8_products, dtype=self.dtype,
             )  # fmt: skip
-        return self._rehearsed[key]
+        return self.rehearsed[key][choices.compile]
 
     def form(self, choices: Choices) -> str:
         """The name in FORMS of how linear layers are held; empty where they are in the run's precision."""

@@ -89,9 +89,9 @@ class Rehearsal:
 
 def rehearse(
     family: ModelFamily, shapes: Shapes, adapter: AdapterSettings, batch: int = 1, *, checkpointing: Checkpointing = "full",
-    weights: str = "", fp8_products: bool = False, fused: bool = False, dtype: torch.dtype = torch.bfloat16,
-) -> Rehearsal:  # fmt: skip
-    """A step's rehearsal. `weights` is a name of FORMS, or empty for weights in `dtype`; `fused` is for compiled blocks."""
+    weights: str = "", fp8_products: bool = False, dtype: torch.dtype = torch.bfloat16,
+) -> tuple[Rehearsal, Rehearsal]:  # fmt: skip
+    """A step's rehearsal, and that with compiled blocks. `weights` is a name of FORMS, or empty for weights in `dtype`."""
     family = twin_of(family)
     transformer, kinds, blocks = prepared(family, adapter, dtype, weights, fp8_products)
     masks = Masks()
@@ -107,7 +107,7 @@ def rehearse(
             marks = _Marks(ledger, blocks)
             _step(family, transformer, batched, inputs[1], dtype, marks)
     del fake
-    return _measured(ledger, marks, kinds, blocks, fused)
+    return _measured(ledger, marks, kinds, blocks, fused=False), _measured(ledger, marks, kinds, blocks, fused=True)
 
 
 def prepared(
@@ -148,6 +148,7 @@ class _Marks:
         self.ledger, self.turned = ledger, False
         self.ends = [0] * len(blocks)  # of the forward passes
         self.turn = 0  # when the backward pass begins
+        self.back = len(blocks)  # the block whose backward pass is on
         self.outputs: list[list[Storage]] = [[] for _ in blocks]
         for number, block in enumerate(blocks):
             block.register_forward_pre_hook(partial(self._enter, number))
@@ -170,7 +171,9 @@ class _Marks:
                     self.outputs[number].append(storage)
 
     def _back(self, number: int, grad: Tensor) -> None:
-        self.ledger.begin(f"{BACKWARD} {number}")
+        if number < self.back:  # a block may hand on what another one made
+            self.back = number
+            self.ledger.begin(f"{BACKWARD} {number}")
 
 
 def _step(

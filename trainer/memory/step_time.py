@@ -14,13 +14,14 @@ PRODUCTS = 0.82
 ATTENTION = {"attention": 0.71, "narrow attention": 0.42, "masked attention": 0.45}
 MOVING = 0.79
 LAUNCH = 30e-6  # seconds that the host takes to start an operation outside of compiled code, autograd and PEFT included
+WAIT = 300e-6  # seconds of each time that the host waits for a value: finding what a mask selects, the copy back, the queue run dry
 COMPILED_LAUNCH = 3e-6
 COMPILING = 0.06  # seconds for each operation of a block, and once for each
 COMPILER_START = 15.0
 
 
 def step_seconds(rehearsal: Rehearsal, card: Card, compiled: bool, adapter_weights: int) -> float:
-    """Seconds of a step of one micro-batch: whichever is slower, card or host, or both where the host waits for values."""
+    """Seconds of a step of one micro-batch: whichever is slower, card or host."""
     total = 10 * 4 * adapter_weights / (card.bandwidth * 1e9)  # clipping and AdamW read and write weights, gradients and two states
     for stretch, count in rehearsal.work():
         fused = compiled and not stretch.name.startswith(("start", "outside", "end"))
@@ -29,11 +30,12 @@ def step_seconds(rehearsal: Rehearsal, card: Card, compiled: bool, adapter_weigh
 
 
 def _stretch_seconds(stretch: Stretch, card: Card, fused: bool) -> float:
-    on_card = sum(n * operation_seconds(operation, card) for operation, n in stretch.operations.items() if _counts(operation, fused))
-    if fused:
-        on_card += stretch.fused / (card.bandwidth * 1e9 * MOVING)
-    on_host = sum(stretch.operations.values()) * (COMPILED_LAUNCH if fused else LAUNCH)
-    return on_card + on_host if stretch.waits else max(on_card, on_host)
+    launch = COMPILED_LAUNCH if fused else LAUNCH
+    each = [(operation_seconds(operation, card), n) for operation, n in stretch.operations.items() if _counts(operation, fused)]
+    moved = stretch.fused / (card.bandwidth * 1e9 * MOVING) if fused else 0.0
+    if stretch.waits:  # the host cannot run ahead, so that neither makes up for where the other is slow
+        return sum(n * max(seconds, launch) for seconds, n in each) + moved + stretch.waits * WAIT
+    return max(sum(n * seconds for seconds, n in each) + moved, sum(stretch.operations.values()) * launch)
 
 
 def _counts(operation: Operation, fused: bool) -> bool:

@@ -286,6 +286,16 @@ class ModelFamily(ABC):
         """The transformer's output as velocity noise - x0, [B, C, T, h, w]; families that predict it return it as it is."""
         return output[0]
 
+    def text_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of a caption's embeddings by name, for plans that are made before any caption is encoded."""
+        return {"text": (self.spec.text_length, self.spec.text_width)}
+
+    def clip_shapes(self, frames: int, height: int, width: int) -> dict[str, tuple[int, ...]]:
+        """Shapes of a clip's encoding, and of what is given of its pictures, by name, for plans made before any clip is encoded."""
+        channels, count, rows, columns = self.spec.latent_shape(frames, height, width)
+        first = {"first_frame": (channels, 1, rows, columns)} if "first_frame" in self.spec.conditions else {}
+        return {"latents": (channels, count, rows, columns), **first}
+
     def stack(self, encodings: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
         """Encodings of B examples of one size as one batch."""
         import torch

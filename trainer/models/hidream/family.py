@@ -213,6 +213,12 @@ class HiDream(ModelFamily):
         """The predicted x0 - noise [B, C, h, w], negated, as one frame."""
         return -output[0].unsqueeze(2)
 
+    def text_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The pooled embedding of both CLIP models, T5's states and those of Llama's layers."""
+        t5, llama = self.config["caption_channels"]
+        layers = max(self.config["llama_layers"]) + 1
+        return {"pooled": (self.config["text_emb_dim"],), "t5": (MOST_TOKENS, t5), "llama": (layers, MOST_TOKENS, llama)}
+
     # LoRA
 
     @property
