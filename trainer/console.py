@@ -56,6 +56,8 @@ class Console:
             self._advance("train", event.step, event.total, f"loss {event.loss:.4f}, {event.peak_gib:.1f} GiB")
         elif isinstance(event, events.Notice):
             self._line(f"{event.level}: {event.where}: {event.text}" if event.where else f"{event.level}: {event.text}")
+        elif isinstance(event, events.Plan):
+            self._line(event.table)
         elif isinstance(event, events.Resumed):
             self._line(f"resumed after step {event.step}")
         elif isinstance(event, events.Sample):

@@ -131,6 +131,7 @@ def _train(
     from .adapters.export import Exporter
     from .data.sampler import Sampler
     from .experts import trained_experts
+    from .memory.plan import planned_choices
     from .objectives.flow_matching import FlowMatching
     from .samples import Samples
     from .sampling import seen_picture
@@ -152,6 +153,7 @@ def _train(
             dataset.add_text(request.negative)
         components.drop_text_encoder()
         components.park_vae()
+        planned_choices(job, components, dataset, log)
         sampler = Sampler.scheduled(dataset, job.schedule)
         dataset.report.describe(sampler)
         dataset.report.write(folder.path)

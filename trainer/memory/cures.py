@@ -45,9 +45,7 @@ def cheapest(
     return found
 
 
-def _changes(
-    predictor: Predictor, memory: MemorySettings, size: tuple[int, int, int]
-) -> Iterator[tuple[str, Predictor, MemorySettings]]:
+def _changes(predictor: Predictor, memory: MemorySettings, size: tuple[int, int, int]) -> Iterator[tuple[str, Predictor, MemorySettings]]:
     automatic = {"gradient_checkpointing": "auto", "layer_offload_fraction": -1.0, "weights": "auto"}
     for name, value in automatic.items():
         if getattr(memory, name) != value:

@@ -41,7 +41,7 @@ def planned_micros(job: TrainingJob, family: ModelFamily) -> tuple[list[Micro], 
         for count in found.counts or (family.spec.default_bucket[0],)
         for shape in found.shapes or (family.spec.default_bucket[1:],)
     ]
-    return _micros(job, {size: 1 for size in buckets}, {size: shapes_at(family, size) for size in _kept(Counter(buckets))})
+    return _micros(job, dict.fromkeys(buckets, 1), {size: shapes_at(family, size) for size in _kept(Counter(buckets))})
 
 
 def prepared_micros(job: TrainingJob, dataset: TrainingData) -> tuple[list[Micro], tuple[int, int, int]]:

@@ -193,4 +193,3 @@ def _writes(func: Any) -> bool:
 def _bytes(tensor: Tensor) -> int:
     """What reading the tensor moves: of one that is expanded its memory."""
     return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
-

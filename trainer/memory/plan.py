@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .. import events
 from ..errors import fail
 from .card import CONTEXT, GB, Card, card_at, free_memory
 from .choices import Choices, settled
@@ -16,7 +17,9 @@ from .vae_memory import vae_peaks
 if TYPE_CHECKING:
     import torch
 
+    from ..components import Components
     from ..data.dataset import TrainingData
+    from ..events import EventLog
     from ..job import TrainingJob
     from ..models.base import ModelFamily
 
@@ -54,7 +57,10 @@ class Plan:
             ("frozen weights", f"{c.weights}{f', {c.offload:.0%} of the blocks on the {self._place}' if c.offload else ''}"),
             ("checkpointing", c.checkpointing),
             ("compiled", ("yes" + (", products in fp8" if c.fp8_products else "")) if c.compile else "no"),
-            ("training", f"{self.training:.1f} GB: weights {self.weights:.1f}, LoRA {self.adapter:.1f}, activations {self.activations:.1f}"),
+            (
+                "training",
+                f"{self.training:.1f} GB: weights {self.weights:.1f}, LoRA {self.adapter:.1f}, activations {self.activations:.1f}",
+            ),
             ("sampling", f"{self.sampling:.1f} GB"),
             ("encoding clips", f"{self.encoding:.1f} GB"),
             ("host memory", f"{self.host:.1f} GB"),
@@ -106,9 +112,14 @@ def plan_for_run(job: TrainingJob, family: ModelFamily, dataset: TrainingData, d
     return make_plan(job, family, micros, size, card_at(device), dtype, free_memory(device))
 
 
-def choices_of(plan: Plan | None, job: TrainingJob) -> Choices:
-    """The plan's choices; without a plan what the settings say by themselves."""
-    return plan.choices if plan else settled(job.memory, job.compute)
+def planned_choices(job: TrainingJob, components: Components, dataset: TrainingData, log: EventLog) -> Choices:
+    """The choices of a run's plan, which is told in the log; without a plan what the settings say by themselves."""
+    plan = plan_for_run(job, components.family, dataset, components.compute.device, components.compute.dtype)
+    if plan is None:
+        return settled(job.memory, job.compute)
+    times = plan.step_seconds, plan.compile_seconds, plan.run_seconds
+    log.emit(events.Plan(*times, plan.training, plan.sampling, plan.host, plan.table()))
+    return plan.choices
 
 
 def stored_size(family: ModelFamily, job: TrainingJob, dtype: torch.dtype) -> float:

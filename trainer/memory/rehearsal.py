@@ -230,9 +230,15 @@ def _measured(ledger: Ledger, marks: _Marks, kinds: Sequence[Kind], blocks: Sequ
         after = sum(gradients[number + 1 :])
         parts.append(
             Part(
-                kind, kept_forward, kept, boundary,
-                peaks.get(forward.name, 0) - outside - before_forward, peaks.get(backward.name, 0) - outside - before - after,
-                block_gradients, forward, backward,
+                kind,
+                kept_forward,
+                kept,
+                boundary,
+                peaks.get(forward.name, 0) - outside - before_forward,
+                peaks.get(backward.name, 0) - outside - before - after,
+                block_gradients,
+                forward,
+                backward,
             )  # fmt: skip
         )
         before_forward, before = before_forward + kept_forward, before + kept_here
