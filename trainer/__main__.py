@@ -1,4 +1,4 @@
-"""The command line: train, resume, sample, preview, import, cache, demo, LoRA files. Runs by path too, where -m is ignored."""
+"""The command line: train, resume, sample, preview, plan, import, cache, demo, LoRA files. Runs by path too, where -m is ignored."""
 
 from __future__ import annotations
 
@@ -93,6 +93,13 @@ def _parser() -> argparse.ArgumentParser:
     add_numbers(preview, PreviewSettings, ("clips", "frames", "first"))
     preview.set_defaults(command=_preview)
 
+    plan = commands.add_parser("plan", help="predict memory and time of a job and show what is chosen; loads no weights and no clips")
+    plan.add_argument("job", type=Path, help="job.json")
+    plan.add_argument("--set", action="append", default=[], metavar="part.setting=value", help="overrides a setting of the job")
+    plan.add_argument("--card", default="", help="plan for this card, such as 4090 or H100, rather than for the one here")
+    plan.add_argument("--fit", type=within(0, 1024), default=0.0, help="GB of the card that training may take; default: the job's setting")
+    plan.set_defaults(command=_plan)
+
     imports = commands.add_parser("import", help="turn another trainer's configuration into a job file")
     imports.add_argument(
         "files", type=Path, nargs="+", metavar="file", help="its TOML, JSON, CSV or shell script; several of one run together"
@@ -114,9 +121,9 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--steps", type=int, default=0, help="training steps; default: as many as the demo needs")
     demo.set_defaults(command=_demo)
 
-    for command in (train, resume, sample, preview, cache, demo):
+    for command in (train, resume, sample, preview, plan, cache, demo):
         command.add_argument("--output", type=Path, default=Path("output"), help="folder that runs, LoRA files and the cache go below")
-    for command in (train, resume, sample, preview, demo):
+    for command in (train, resume, sample, preview, plan, demo):
         command.add_argument("--models", type=Path, action="append", default=[], help="folder holding diffusers model folders")
         command.add_argument("--allow-downloads", action="store_true", help="let hub ids be downloaded")
     for command in (train, resume, sample, demo):
@@ -197,6 +204,14 @@ def _preview(arguments: argparse.Namespace) -> int:
         report = write_preview(job, _places(arguments), arguments.to, shown, console, where="--to")
     print("\n".join(report.totals()))
     print(f"report and contact sheet: {arguments.to}")
+    return 0
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from .memory.command import plan_of_job
+
+    job = TrainingJob.load(arguments.job).overridden(arguments.set)
+    print(plan_of_job(job, _places(arguments), arguments.card, arguments.fit).table())
     return 0
 
 

@@ -58,6 +58,8 @@ class Console:
             self._line(f"{event.level}: {event.where}: {event.text}" if event.where else f"{event.level}: {event.text}")
         elif isinstance(event, events.MemoryUse):
             self._line(f"memory, {event.part}: {event.gib:.1f} GiB, host {event.host_gib:.1f} GiB")
+        elif isinstance(event, events.Plan):
+            self._line(event.table)
         elif isinstance(event, events.Resumed):
             self._line(f"resumed after step {event.step}")
         elif isinstance(event, events.Sample):

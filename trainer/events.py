@@ -39,6 +39,23 @@ class Phase(Event):
 
 
 @dataclass
+class Plan(Event):
+    """What the run is expected to take, told before it loads its model: seconds, and GB of the card and of the host.
+
+    `table` is all of it in lines of text.
+    """
+
+    type = "plan"
+    step_seconds: float
+    compile_seconds: float
+    run_seconds: float
+    training: float
+    sampling: float
+    host: float
+    table: str
+
+
+@dataclass
 class Progress(Event):
     """Progress inside a phase; `seconds_left` is None while unknown."""
 

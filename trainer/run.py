@@ -144,6 +144,7 @@ def _train(
     from .data.sampler import Sampler
     from .experts import trained_experts
     from .memory.limit import limited
+    from .memory.plan import planned_choices
     from .objectives.flow_matching import FlowMatching
     from .objectives.prefetch import Prefetched
     from .samples import Samples
@@ -165,6 +166,7 @@ def _train(
             dataset.add_text(request.negative)
         components.drop_text_encoder()
         components.park_vae()
+        components.choose(planned_choices(job, components, dataset, log))
         sampler = Sampler.scheduled(dataset, job.schedule)
         dataset.report.describe(sampler)
         dataset.report.write(folder.path)

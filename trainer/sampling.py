@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -17,6 +18,7 @@ from .errors import fail
 from .events import EventLog, Listener, Silent
 from .experts import expert_for
 from .memory.attention import Attention
+from .memory.stepping_down import stepping_down
 from .models import open_model
 from .models.base import ModelInputs
 from .objectives.noise_levels import sampling_sigmas
@@ -256,7 +258,8 @@ class VideoSampler:
         self.attach()
         countdown = Countdown(self.log, self.family.spec, [request])
         try:
-            video = draw(self.components, request, texts, negative, countdown)
+            work = partial(draw, self.components, request, texts, negative, countdown)
+            video = stepping_down(work, self.components, self.log, "sample")
         finally:
             self.components.park_vae()
         countdown.finish()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from . import events
 from .experts import expert_at, trained_experts
 from .memory.attention import Attention
-from .memory.shortage import with_less_memory
+from .memory.stepping_down import stepping_down
 from .memory.usage import Usage
 from .optim import averaged, follow_parameters, load_optimizer_state, make_optimizer, optimizer_state
 from .runfolder import RunFolder
@@ -49,7 +49,7 @@ class Training:
         self.job, self.run, self.loras, self.objective, self.samples, self.log = job, run, loras, objective, samples, log
         self.components, self.compute = components, components.compute
         self._experts = trained_experts(components.family.spec, job.model.expert)
-        transformer = self._transformer(1)
+        transformer = stepping_down(lambda: self._transformer(1), components, log, "loading")
         parameters = [parameter for lora in loras.values() for parameter in lora.parameters()]
         optimizer = make_optimizer(
             parameters, job.optimizer, faster=[up for lora in loras.values() for up in lora.up_parameters()],
@@ -108,7 +108,7 @@ class Training:
         """Trains one step and reports it."""
         start = time.perf_counter()
         with self.usage.during("training"):
-            result = with_less_memory(self._result_of_next, self.components, self.log, f"step {self.step + 1}")
+            result = stepping_down(self._result_of_next, self.components, self.log, f"step {self.step + 1}")
         self.step += 1
         self._seconds.append(time.perf_counter() - start)
         self.log.emit(self._report(result))
@@ -134,7 +134,7 @@ class Training:
         if asked or (every and (self.finished or self.step % every == 0)):
             self._set_training(False)
             with self.usage.during("sampling"), averaged(self.state.optimizer):
-                with_less_memory(lambda: self.samples.draw(self.step), self.components, self.log, f"samples of step {self.step}")
+                stepping_down(lambda: self.samples.draw(self.step), self.components, self.log, f"samples of step {self.step}")
             self._set_training(True)
         if not self.finished and self.log.phase != "train":
             self.log.emit(events.Phase("train"))

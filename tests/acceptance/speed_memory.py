@@ -255,7 +255,7 @@ def on_cpu() -> list[Check]:
 
 def shortage_on_cpu() -> list[Check]:
     """A shortage of memory at step 5, and compiled blocks without breaks, on the CPU."""
-    return [passed_tests("tests/memory/test_shortage.py"), passed_tests("tests/memory/test_assembly.py", "-k", "compiles")]
+    return [passed_tests("tests/memory/test_stepping_down.py"), passed_tests("tests/memory/test_assembly.py", "-k", "compiles")]
 
 
 LINES: Lines = {6: ("Out of memory, and compiling, on a CPU", shortage_on_cpu), 8: ("On a CPU at tiny size", on_cpu)}

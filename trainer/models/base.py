@@ -97,6 +97,7 @@ class FamilySpec:
     diffusers_copy: bool = False  # whether LoRA are also written in diffusers' names, as diffusers does not read ComfyUI's
     step_distilled: bool = False  # whether the base was distilled to sample in a few steps or without guidance, which training wears off
     folds_alpha: bool = False  # whether its LoRA files hold their scale in the weights, as a reader of theirs refuses alpha tensors
+    compiles: bool = True  # whether its blocks compile whole: those whose data decide what is computed do not
     section_frames: int = 0  # frames of a section, where long videos are made and trained in sections
     lora_user: str = ""  # what applies its LoRA files, where ComfyUI's core has no such model
 
@@ -296,6 +297,16 @@ class ModelFamily(ABC):
     def velocity(self, output: Any, x: Tensor, sigma: Tensor) -> Tensor:
         """The transformer's output as velocity noise - x0, [B, C, T, h, w]; families that predict it return it as it is."""
         return output[0]
+
+    def text_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of a caption's embeddings by name, for plans that are made before any caption is encoded."""
+        return {"text": (self.spec.text_length, self.spec.text_width)}
+
+    def clip_shapes(self, frames: int, height: int, width: int) -> dict[str, tuple[int, ...]]:
+        """Shapes of a clip's encoding, and of what is given of its pictures, by name, for plans made before any clip is encoded."""
+        channels, count, rows, columns = self.spec.latent_shape(frames, height, width)
+        first = {"first_frame": (channels, 1, rows, columns)} if "first_frame" in self.spec.conditions else {}
+        return {"latents": (channels, count, rows, columns), **first}
 
     def stack(self, encodings: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
         """Encodings of B examples of one size as one batch."""

@@ -258,6 +258,18 @@ class FramePack(ModelFamily):
             video[:, :, at] = denoise(noise[:, :, at], {**given, **before}, number)
         return video
 
+    def text_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Llama's states and CLIP's pooled embedding."""
+        return {
+            "text": (self.spec.text_length, self.config.get("text_embed_dim", 4096)),
+            "pooled": (self.config.get("pooled_projection_dim", 768),),
+        }
+
+    def clip_shapes(self, frames: int, height: int, width: int) -> dict[str, tuple[int, ...]]:
+        """A whole clip's, before it is cut into sections: with the start latent and what the image encoder sees."""
+        shapes = super().clip_shapes(frames, height, width)
+        return {"latents": shapes["latents"], "start": shapes["first_frame"], "image": (729, self.config.get("image_proj_dim") or 1152)}
+
     # LoRA
 
     @property

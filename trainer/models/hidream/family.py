@@ -61,6 +61,7 @@ class HiDream(ModelFamily):
             default_bucket=(1, 1024, 1024) if released else (1, 32, 32),
             adapter_targets=adapter_presets(ATTENTION, FEED_FORWARD),
             step_distilled=distilled,
+            compiles=False,  # its routing
             folds_alpha=True,  # diffusers' HiDreamImageLoraLoaderMixin reads ComfyUI's names, and refuses a file with alpha tensors
         )
 
@@ -211,6 +212,12 @@ class HiDream(ModelFamily):
     def velocity(self, output: Any, x: Tensor, sigma: Tensor) -> Tensor:
         """The predicted x0 - noise [B, C, h, w], negated, as one frame."""
         return -output[0].unsqueeze(2)
+
+    def text_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The pooled embedding of both CLIP models, T5's states and those of Llama's layers."""
+        t5, llama = self.config["caption_channels"]
+        layers = max(self.config["llama_layers"]) + 1
+        return {"pooled": (self.config["text_emb_dim"],), "t5": (MOST_TOKENS, t5), "llama": (layers, MOST_TOKENS, llama)}
 
     # LoRA
 

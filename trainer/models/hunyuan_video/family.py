@@ -219,6 +219,19 @@ class HunyuanVideo(ModelFamily):
             noise = noise * (1 - PICTURE_SHARE) + self.normalize(given["image_latents"]) * PICTURE_SHARE
         return denoise(noise, given)
 
+    def text_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Llama's states and CLIP's pooled embedding."""
+        return {
+            "text": (self.spec.text_length, self.config.get("text_embed_dim", 4096)),
+            "pooled": (self.config.get("pooled_projection_dim", 768),),
+        }
+
+    def clip_shapes(self, frames: int, height: int, width: int) -> dict[str, tuple[int, ...]]:
+        """With the first frame's latents for image-to-video."""
+        shapes = super().clip_shapes(frames, height, width)
+        first = shapes.pop("first_frame", None)
+        return {**shapes, **({"image_latents": first} if first else {})}
+
     # LoRA
 
     @property

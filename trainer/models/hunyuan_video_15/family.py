@@ -211,6 +211,16 @@ class HunyuanVideo15(ModelFamily):
         inputs = text_mask.told(transformer, replace(inputs, kwargs=inputs.kwargs | normed), TEXTS)
         return super().predict(transformer, inputs)
 
+    def text_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of a long caption without words in quotes."""
+        length = min(self.spec.text_length, 256)
+        return {"text": (length, self.config["text_embed_dim"]), "glyphs": (0, self.config["text_embed_2_dim"])}
+
+    def clip_shapes(self, frames: int, height: int, width: int) -> dict[str, tuple[int, ...]]:
+        """With what the image encoder sees of the first frame, for image-to-video."""
+        seen = {"seen": (729, self.config["image_embed_dim"])} if self.spec.conditions else {}
+        return {**super().clip_shapes(frames, height, width), **seen}
+
     # LoRA
 
     @property

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from diffusers import ModelMixin
     from torch import Tensor, nn
 
+IMAGE_TOKENS = 257  # of CLIP ViT-H: a class and 16 x 16 patches
 MAX_TEXT_LENGTH = 512  # WanPipeline's max_sequence_length; with an image embedding before the text, diffusers takes no other
 ATTENTION = r"blocks\.\d+\.attn[12]\.(to_q|to_k|to_v|to_out\.0|add_k_proj|add_v_proj)"
 FEED_FORWARD = r"blocks\.\d+\.ffn\.net\.(0\.proj|2)"
@@ -225,6 +226,14 @@ class Wan(ModelFamily):
         if "first_frame" not in given:
             return None
         return given.get("has_first_frame", torch.ones(len(x), dtype=torch.bool, device=x.device))
+
+    def clip_shapes(self, frames: int, height: int, width: int) -> dict[str, tuple[int, ...]]:
+        """With a clip of the given frames beside the latents, and what the image encoder sees of each picture."""
+        shapes = super().clip_shapes(frames, height, width)
+        if self.variant.kind == "ti2v" or not self.spec.conditions:
+            return shapes
+        seen = {"seen": (len(self.spec.conditions), IMAGE_TOKENS, self.config.get("image_dim") or 1280)} if self.spec.image_encoder else {}
+        return {"latents": shapes["latents"], "frames": shapes["latents"], **seen}
 
     # LoRA
 

@@ -1,4 +1,4 @@
-"""A card whose memory runs out in the middle of a run: it goes on one notch down, and nothing of its course is lost."""
+"""A card whose memory runs out in the middle of a run, or a compiler that fails: it goes on one notch down, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._dynamo.exc import TorchDynamoException
 
 from tests.tiny.wan import write_tiny_wan
 from tests.tiny_run import losses, settings, write_clips
@@ -72,6 +73,19 @@ def test_the_last_notch_is_followed_by_an_error_and_progress_is_kept(
         with pytest.raises(UserError, match=r"step 5: does not fit .*Tried to allocate.*nf4"):
             run(settings(model, clips), Places.under(tmp_path))
     assert len(run(settings(model, clips), Places.under(tmp_path)).losses) == 6
+
+
+def test_a_compiler_that_fails_is_done_without(model: Path, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise TorchDynamoException("Failed to find C compiler.\nAnd more.")
+
+    monkeypatch.setattr(torch, "compile", lambda _: fails)
+    plain = run(settings(model, clips), Places.under(tmp_path / "plain"))
+    result = run(settings(model, clips, compute={"compile": "on"}), Places.under(tmp_path / "compiled"))
+    told = [str(e["text"]) for e in read_events(result.folder / "events.jsonl") if e["type"] == "notice" and "Compiling" in str(e["text"])]
+    assert told == ["Compiling failed (Failed to find C compiler.). The model is trained without compiling: this takes longer, and nothing "
+                    "else changes."]  # fmt: skip
+    assert losses(result) == losses(plain)
 
 
 def test_notches() -> None:

@@ -1,0 +1,76 @@
+"""Steps measured on an H200 with random weights: LoRA of rank 32 on all layers, batch 1, bf16; seconds and peak GiB.
+
+Uncompiled: tests/benchmarks/families.py, full checkpointing. Compiled: the prototype of design.md, each block with its checkpoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tests.benchmarks.families import FULL
+from trainer.memory.choices import Choices
+from trainer.memory.rehearsal import Shapes
+from trainer.models import known_models
+from trainer.models.base import ModelFamily
+
+VARIANTS = {
+    "Wan 2.1 14B": "wan t2v-14b", "Wan 2.1 1.3B": "wan t2v-1.3b", "Wan 2.2 5B": "wan ti2v-5b", "LTX-Video 2B": "ltx_video 2b-0.9",
+    "CogVideoX-5B": "cogvideox 5b-t2v", "HunyuanVideo": "hunyuan_video t2v", "FramePack": "framepack i2v",
+    "HunyuanVideo-1.5": "hunyuan_video_15 t2v-480p", "Mochi 1": "mochi 1-preview", "HiDream-I1": "hidream i1-full",
+}  # fmt: skip
+COMPILED = Choices(checkpointing="selective", compile=True)
+FP8 = Choices(weights="fp8", checkpointing="selective", compile=True, fp8_products=True)
+
+
+@dataclass(frozen=True)
+class Measured:
+    name: str
+    seconds: float
+    gib: float
+    choices: Choices = Choices()
+    size: tuple[int, int, int] | None = None
+
+    def __str__(self) -> str:
+        way = [self.choices.weights, self.choices.checkpointing, *(["compiled"] if self.choices.compile else [])]
+        return " ".join([self.name, *map(str, self.size or ()), *way])
+
+
+SHORT = (33, 480, 832)
+STEPS = [
+    Measured("Wan 2.1 14B", 13.47, 51.2),
+    Measured("Wan 2.1 1.3B", 2.81, 10.1),
+    Measured("Wan 2.2 5B", 4.76, 24.4),
+    Measured("HunyuanVideo", 6.55, 36.8),
+    Measured("HunyuanVideo-1.5", 4.98, 24.8),
+    Measured("FramePack", 5.08, 36.4),
+    Measured("LTX-Video 2B", 0.43, 5.7),
+    Measured("CogVideoX-5B", 3.74, 19.1),
+    Measured("Mochi 1", 2.33, 26.2),
+    Measured("HiDream-I1", 2.06, 37.3),
+    Measured("Wan 2.1 14B", 12.38, 38.2, Choices(weights="fp8")),
+    Measured("Wan 2.1 14B", 4.3, 39.7, size=SHORT),
+    Measured("Wan 2.1 14B", 9.8, 74.5, COMPILED),
+    Measured("Wan 2.1 14B", 8.6, 62.2, FP8),
+    Measured("Wan 2.1 14B", 2.9, 48.2, COMPILED, SHORT),
+    Measured("Wan 2.1 14B", 2.4, 35.5, FP8, SHORT),
+]
+
+
+def family_of(name: str) -> ModelFamily:
+    """The model of a row, without files."""
+    wanted = VARIANTS[name]
+    return next(family for family in known_models(wanted.split()[0]) if family.files.name == wanted)
+
+
+def shapes_of(name: str, size: tuple[int, int, int] | None) -> Shapes:
+    """What the benchmark gives the model."""
+    full, family = FULL[name], family_of(name)
+    latents = family.spec.latent_shape(*size) if size else full.latents or family.spec.latent_shape(*full.size)
+    with FakeTensorMode():
+        whole: dict[str, Any] = {key: torch.empty(shape) for key, shape in {"latents": latents, **full.given}.items()}
+        encoding = {key: tuple(tensor.shape) for key, tensor in family.section(whole, 0).items()}
+    return Shapes(encoding, full.text)

@@ -1,0 +1,149 @@
+import json
+from functools import cache
+
+import pytest
+import torch
+
+from tests.memory.measured import STEPS, Measured, family_of, shapes_of
+from tests.tiny import ALL, Tiny
+from trainer.__main__ import main
+from trainer.errors import UserError
+from trainer.job import AdapterSettings, TrainingJob
+from trainer.memory.card import CARDS, card_named
+from trainer.memory.choices import Choices
+from trainer.memory.choosing import taken
+from trainer.memory.examples import planned_micros, shapes_at
+from trainer.memory.plan import Plan, make_plan
+from trainer.memory.prediction import GIB, Micro, Predictor
+from trainer.models import open_model
+
+PEAK, TIME = 0.08, 0.20  # how far a prediction may be off
+
+
+@cache
+def predictor(name: str, size: tuple[int, int, int] | None) -> Predictor:
+    micro = Micro(shapes_of(name, size))
+    return Predictor(family_of(name), AdapterSettings(rank=32), [micro], CARDS["H200"], torch.bfloat16)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", STEPS, ids=str)
+def test_measured_step(row: Measured) -> None:
+    found = predictor(row.name, row.size).predict(row.choices)
+    assert found.peak / GIB == pytest.approx(row.gib, rel=PEAK)
+    assert found.seconds == pytest.approx(row.seconds, rel=TIME)
+
+
+def planned(buckets: list[str], card: str = "H200", host: float = 100, name: str = "Wan 2.1 1.3B", **settings: object) -> Plan:
+    job = TrainingJob.parse({"adapter": {"rank": 32}, "dataset": {"buckets": buckets}, **settings})
+    family = family_of(name)
+    micros, size = planned_micros(job, family)
+    return make_plan(job, family, micros, size, card_named(card), torch.bfloat16, host=host)
+
+
+def test_what_fits_stays_exact_and_on_the_card() -> None:
+    choices = planned(["17x256x256"]).choices
+    assert choices.weights == "as stored"
+    assert choices.offload == 0
+    assert not choices.on_disk
+
+
+def test_less_memory_trades_more_for_it() -> None:
+    roomy = planned(["81x480x832"])
+    tight = planned(["81x480x832"], memory={"fit_into": 8})
+    assert tight.training <= 8 < roomy.training
+    assert tight.step_seconds > roomy.step_seconds
+    assert tight.choices != roomy.choices
+
+
+def test_settings_that_are_not_auto_are_kept() -> None:
+    memory = {"gradient_checkpointing": "full", "weights": "nf4", "layer_offload_fraction": 0.5}
+    choices = planned(["17x256x256"], memory=memory, compute={"compile": "off"}).choices
+    assert choices == Choices(weights="nf4", offload=0.5, checkpointing="full")
+
+
+def test_the_largest_bucket_governs() -> None:
+    alone, both = planned(["33x256x256"]), planned(["33x256x256", "1x256x256"])
+    assert both.size == alone.size == "33x256x256, batch 1"
+    assert both.training == pytest.approx(alone.training, rel=0.05)
+    assert both.step_seconds < alone.step_seconds
+
+
+def test_what_cannot_fit_is_refused_with_three_changes() -> None:
+    with pytest.raises(UserError) as refused:
+        planned(["81x480x832"], memory={"fit_into": 6}, schedule={"batch_size": 8})
+    (problem,) = refused.value.problems
+    assert problem.where == "memory.fit_into"
+    assert problem.cure.count("; ") == 2
+    assert "batch size" in problem.cure or "buckets of" in problem.cure
+
+
+def test_a_fixed_setting_that_is_in_the_way_is_named_first() -> None:
+    with pytest.raises(UserError) as refused:
+        planned(["81x480x832"], memory={"fit_into": 10, "gradient_checkpointing": "off"})
+    assert "Any of these would fit: memory.gradient_checkpointing=auto" in refused.value.problems[0].cure
+
+
+def test_little_host_memory_sends_offloaded_blocks_to_disk() -> None:
+    memory = {"layer_offload_fraction": 1.0, "weights": "unquantized"}
+    assert not planned(["17x256x256"], memory=memory).choices.on_disk
+    plan = planned(["17x256x256"], host=1, memory=memory)
+    assert plan.choices.on_disk
+    assert "on the disk" in plan.table()
+
+
+def test_old_cards_are_not_compiled_for_fp8() -> None:
+    fp8 = {"weights": "fp8"}
+    assert not planned(["17x256x256"], "RTX 3090", memory=fp8).choices.fp8_products
+    forced = {"compile": "on"}
+    assert planned(["17x256x256"], "RTX 4090", memory=fp8, compute=forced).choices.fp8_products
+
+
+def test_accumulation_takes_longer_and_no_more_memory() -> None:
+    once, twice = (planned(["17x256x256"], schedule={"accumulation": count}) for count in (1, 2))
+    assert twice.step_seconds == pytest.approx(2 * once.step_seconds)
+    assert twice.training == once.training
+
+
+def test_table_shows_every_choice() -> None:
+    table = planned(["17x256x256"], memory={"weights": "nf4", "gradient_checkpointing": "selective"}).table()
+    assert "H200" in table
+    assert "nf4" in table
+    assert "selective" in table
+    assert "17x256x256, batch 1" in table
+
+
+@pytest.mark.parametrize(("name", "found"), [("4090", "RTX 4090"), ("NVIDIA GeForce RTX 5070 Ti", "RTX 5070 Ti"), ("h200", "H200")])
+def test_cards_by_name(name: str, found: str) -> None:
+    assert card_named(name).name == found
+
+
+def test_unknown_card() -> None:
+    with pytest.raises(UserError, match="is not in the table"):
+        card_named("Voodoo 2")
+
+
+def test_card_loses_more_than_the_allocator_holds() -> None:
+    assert taken(10e9) > 10.5e9
+
+
+FAMILIES = {tiny.family: tiny for tiny in reversed(ALL)}
+
+
+@pytest.mark.parametrize("tiny", FAMILIES.values(), ids=str)
+def test_every_family_is_rehearsed_from_its_folder(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> None:
+    family = open_model(tiny.write(tmp_path_factory.mktemp("model")))
+    size = tiny.sizes[0]
+    found = Predictor(family, AdapterSettings(rank=4), [Micro(shapes_at(family, size))], CARDS["H200"], torch.bfloat16).predict(Choices())
+    assert found.activations > 0
+    assert found.seconds > 0
+
+
+def test_command(tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path_factory.mktemp("plan")
+    tiny = FAMILIES["wan"]
+    tiny.write(folder / "model")
+    job = folder / "job.json"
+    job.write_text(json.dumps({"model": {"source": str(folder / "model")}, "dataset": {"buckets": ["9x32x32"]}}))
+    assert main(["plan", str(job), "--card", "4090", "--fit", "12", "--output", str(folder)]) == 0
+    assert "RTX 4090, 12.0 GB to use" in capsys.readouterr().out

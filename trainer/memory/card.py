@@ -1,0 +1,158 @@
+"""Card: how fast and how large a graphics card is, as measured where one is there, else by a table of well-known ones."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..errors import fail, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+SUSTAINED = 0.8  # of a data sheet's matrix products per second that large products reach: an H200 790 of 989 TFLOP/s
+COPIED = 0.9  # of a data sheet's bandwidth that copies inside the card reach
+CONTEXT = 0.6  # GB that a process takes outside of PyTorch's allocator
+GB = 10**9
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card's memory in GB, dense products in TFLOP/s and bandwidths in GB/s, and its CUDA compute capability."""
+
+    name: str
+    memory: float
+    bf16: float
+    fp8: float  # 0 where the card has none
+    bandwidth: float
+    pcie: float  # from pinned host memory
+    capability: tuple[int, int]
+
+    @property
+    def fp8_products(self) -> bool:
+        """Whether it multiplies in fp8."""
+        return self.capability >= (8, 9) and self.fp8 > 0
+
+    @property
+    def compiles(self) -> bool:
+        """Whether Triton makes kernels for it."""
+        return self.capability >= (7, 0)
+
+
+def _row(name: str, memory: float, bf16: float, fp8: float, bandwidth: float, pcie: float, capability: tuple[int, int]) -> Card:
+    return Card(name, memory, bf16 * SUSTAINED, fp8 * SUSTAINED, bandwidth * COPIED, pcie, capability)
+
+
+# NVIDIA's data sheets and architecture papers: dense products of bf16 and fp8 with sums in float32; PCIe as pinned copies reach it.
+CARDS = {
+    card.name: card
+    for card in (
+        _row("RTX 3060", 12, 25.5, 0, 360, 12, (8, 6)),
+        _row("RTX 3080", 10, 59.5, 0, 760, 22, (8, 6)),
+        _row("RTX 3090", 24, 71, 0, 936, 22, (8, 6)),
+        _row("RTX 4060 Ti", 16, 44, 88, 288, 12, (8, 9)),
+        _row("RTX 4070", 12, 58, 117, 504, 22, (8, 9)),
+        _row("RTX 4080", 16, 97, 195, 717, 22, (8, 9)),
+        _row("RTX 4090", 24, 165, 330, 1008, 22, (8, 9)),
+        _row("RTX 5070", 12, 62, 123, 672, 45, (12, 0)),
+        _row("RTX 5070 Ti", 16, 88, 176, 896, 45, (12, 0)),
+        _row("RTX 5080", 16, 113, 225, 960, 45, (12, 0)),
+        _row("RTX 5090", 32, 210, 419, 1792, 45, (12, 0)),
+        _row("RTX 6000 Ada", 48, 182, 364, 960, 22, (8, 9)),
+        _row("RTX PRO 6000", 96, 252, 503, 1792, 45, (12, 0)),
+        _row("L40S", 48, 181, 362, 864, 22, (8, 9)),
+        _row("A100", 80, 312, 0, 2039, 22, (8, 0)),
+        _row("H100", 80, 989, 1979, 3350, 48, (9, 0)),
+        _row("H200", 141, 989, 1979, 4800, 48, (9, 0)),
+    )
+}
+UNKNOWN = _row("unknown card", 8, 25, 0, 300, 12, (8, 6))
+
+
+def card_named(name: str, where: str = "--card") -> Card:
+    """The card of the table whose name is meant, such as 4090 or "NVIDIA H200"; raises UserError for one that it lacks."""
+    wanted = _plain(name)
+    found = [card for card in CARDS.values() if _plain(card.name) in wanted or (wanted and wanted == _plain(card.name).removeprefix("rtx"))]
+    if not found:
+        raise fail(where, f"'{name}' is not in the table of cards.", nearest(name, list(CARDS)))
+    return max(found, key=lambda card: len(card.name))
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace(" ", "").replace("-", "")
+
+
+def card_at(device: torch.device) -> Card:
+    """The card of a device, its speeds measured in less than two seconds; what cannot be measured is that of the table."""
+    import torch
+
+    about = torch.cuda.get_device_properties(device)
+    try:
+        known = card_named(about.name)
+    except ValueError:
+        known = UNKNOWN
+    capability = torch.cuda.get_device_capability(device)
+    card = replace(known, name=about.name, memory=about.total_memory / GB, capability=capability)
+    if capability < (8, 0):
+        return card
+    measured = _bf16(device), _bandwidth(device), _pcie(device)
+    fp8 = card.fp8 and card.fp8 / known.bf16 * measured[0]
+    return replace(card, bf16=measured[0], fp8=fp8, bandwidth=measured[1], pcie=measured[2])
+
+
+def free_memory(device: torch.device) -> float:
+    """GB of a card that no other program holds: what is free, and what this process's allocator holds without using it."""
+    import torch
+
+    free, _ = torch.cuda.mem_get_info(device)
+    idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return (free + idle) / GB
+
+
+def _seconds(call: Callable[[], object], repeats: int) -> float:
+    import torch
+
+    call()
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    begun = time.perf_counter()
+    start.record()
+    for _ in range(repeats):
+        call()
+    end.record()
+    torch.cuda.synchronize()
+    return min(start.elapsed_time(end) / 1000, time.perf_counter() - begun) / repeats
+
+
+def _bf16(device: torch.device) -> float:
+    """TFLOP/s of a large product."""
+    import torch
+
+    size = 4096
+    left, right = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
+    return 2 * size**3 / _seconds(lambda: left @ right, 20) / 1e12
+
+
+def _bandwidth(device: torch.device) -> float:
+    """GB/s read and written by a copy inside the card."""
+    import torch
+
+    source = torch.empty(1 << 27, device=device, dtype=torch.uint8)
+    target = torch.empty_like(source)
+    return 2 * source.numel() / _seconds(lambda: target.copy_(source), 20) / GB
+
+
+def _pcie(device: torch.device) -> float:
+    """GB/s from pinned host memory, from ordinary memory where it cannot be pinned."""
+    import torch
+
+    source = torch.empty(1 << 26, dtype=torch.uint8)
+    try:
+        source = source.pin_memory()
+    except RuntimeError:  # too little that may be locked
+        pass
+    target = torch.empty(source.numel(), device=device, dtype=torch.uint8)
+    return source.numel() / _seconds(lambda: target.copy_(source, non_blocking=True), 4) / GB

@@ -1,0 +1,148 @@
+"""chosen: of all ways of holding and computing a transformer the one to take for a card."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from .card import CONTEXT, GB
+from .choices import Checkpointing, Choices, Weights, settled
+from .prediction import Prediction, Predictor
+
+if TYPE_CHECKING:
+    from ..job import ComputeSettings, MemorySettings
+
+FRAGMENTS = 1.03  # what PyTorch's allocator reserves for each byte that is used at the peak
+EXACTNESS = 1.25  # less exact weights are only taken if a step with more exact ones takes longer than this for each second of theirs
+HOST_SHARE = 0.9  # of the free host memory that offloaded weights may take
+CHECKPOINTING: tuple[Checkpointing, ...] = ("off", "selective", "full", "offloaded")
+KEEPS_ALL = 6  # activations without checkpointing are at least so many times those with selective
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What may be used: bytes of the card, its context and the allocator's gaps counted, free bytes of the host, and steps to train."""
+
+    card: float
+    host: float
+    steps: int
+    compiler: bool  # whether Triton is installed
+
+    def fits(self, prediction: Prediction) -> bool:
+        """Whether training stays inside the card's memory."""
+        return taken(prediction.peak) <= self.card
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Choices and what they come to."""
+
+    choices: Choices
+    prediction: Prediction
+
+
+def taken(peak: float) -> float:
+    """Bytes that a card loses to a process whose allocator holds `peak`."""
+    return peak * FRAGMENTS + CONTEXT * GB
+
+
+def triton_installed() -> bool:
+    """Whether torch.compile can make kernels for a card here."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def chosen(predictor: Predictor, memory: MemorySettings, compute: ComputeSettings, limits: Limits) -> Candidate | None:
+    """The most exact weights whose step is not much slower than that of less exact ones, and the fastest way to compute them.
+
+    None if nothing fits.
+    """
+    best: list[Candidate] = []
+    for weights in _weights(predictor, memory):
+        found = list(_of_weights(predictor, memory, compute, limits, weights))
+        if found:
+            best.append(min(found, key=lambda candidate: _run_seconds(candidate, limits)))
+            if not best[-1].choices.offload and best[-1].choices.checkpointing != "offloaded":
+                break  # nothing less exact can save copies
+    if not best:
+        return None
+    fastest = min(candidate.prediction.seconds for candidate in best)
+    found = next(candidate for candidate in best if candidate.prediction.seconds <= EXACTNESS * fastest)
+    return replace(found, choices=replace(found.choices, on_disk=found.prediction.host > HOST_SHARE * limits.host))
+
+
+def _weights(predictor: Predictor, memory: MemorySettings) -> list[Weights]:
+    """The forms of weights to try, the most exact first."""
+    if memory.weights != "auto":
+        return [memory.weights]
+    return ["as stored", "nf4"] if predictor.stored else ["as stored", "fp8", "nf4"]
+
+
+def _of_weights(
+    predictor: Predictor, memory: MemorySettings, compute: ComputeSettings, limits: Limits, weights: Weights
+) -> Iterator[Candidate]:
+    """What fits with weights in a form: the least checkpointing without offloading, else each way with the least offloading."""
+    plain = replace(settled(memory, compute), weights=weights)
+    wanted = memory.gradient_checkpointing
+    free = memory.layer_offload_fraction < 0
+    ways = (wanted,) if wanted != "auto" else CHECKPOINTING
+    tried: dict[Checkpointing, Choices] = {}
+    for way in ways:
+        if way == "off" and wanted == "auto" and not _may_keep_all(predictor, plain, limits):
+            continue
+        choices = compiled(predictor, compute, limits, replace(plain, checkpointing=way))
+        prediction = predictor.predict(choices)
+        if limits.fits(prediction):
+            yield Candidate(choices, prediction)
+            if way != "offloaded":
+                return
+        tried[way] = choices
+    for way, choices in tried.items():
+        if free and way in ("full", "offloaded", wanted) and (found := least_offload(predictor, choices, limits)):
+            yield found
+
+
+def _may_keep_all(predictor: Predictor, plain: Choices, limits: Limits) -> bool:
+    selective = predictor.predict(replace(plain, checkpointing="selective"))
+    return taken(selective.peak + (KEEPS_ALL - 1) * selective.activations) <= limits.card
+
+
+def least_offload(predictor: Predictor, choices: Choices, limits: Limits) -> Candidate | None:
+    """The choices with as few blocks offloaded as fit; None if all of them are too few."""
+    blocks = predictor.sizes.blocks
+    low, high = 1, blocks
+    if not limits.fits(predictor.predict(replace(choices, offload=1.0))):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        fits = limits.fits(predictor.predict(replace(choices, offload=middle / blocks)))
+        low, high = (low, middle) if fits else (middle + 1, high)
+    choices = replace(choices, offload=low / blocks)
+    return Candidate(choices, predictor.predict(choices))
+
+
+def compiled(predictor: Predictor, compute: ComputeSettings, limits: Limits, choices: Choices) -> Choices:
+    """The choices with blocks compiled and products in fp8 where the settings, the card and the length of the run allow."""
+    card, products = predictor.card, compute.fp8_products
+    form = predictor.form(choices)
+    able = limits.compiler and card.compiles and predictor.family.spec.compiles
+    fp8 = products == "on" or (products == "auto" and card.fp8_products and form == "fp8")
+    if compute.compile == "off" or (compute.compile == "auto" and not able):
+        return replace(choices, compile=False, fp8_products=products == "on")
+    faster = replace(choices, compile=True, fp8_products=fp8)
+    if compute.compile == "on":
+        return faster
+    plain = replace(choices, compile=False, fp8_products=products == "on")
+    gained = (predictor.predict(plain).seconds - predictor.predict(faster).seconds) * limits.steps
+    return faster if gained > predictor.predict(faster).compile_seconds else plain
+
+
+def _run_seconds(candidate: Candidate, limits: Limits) -> float:
+    return candidate.prediction.seconds * limits.steps + candidate.prediction.compile_seconds
+
+
+def smallest(predictor: Predictor, limits: Limits) -> Candidate:
+    """What takes least of the card: nf4, all blocks and activations on the host."""
+    choices = Choices(weights=cast("Weights", "nf4"), offload=1.0, checkpointing="offloaded")
+    return Candidate(choices, predictor.predict(choices))

@@ -1,0 +1,191 @@
+"""make_plan: what a training run will take of this machine, and how its transformer is held and computed, before anything loads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .. import events
+from ..errors import fail
+from .card import CONTEXT, GB, Card, card_at, free_memory
+from .choices import Choices, settled
+from .choosing import FRAGMENTS, Candidate, Limits, chosen, smallest, taken, triton_installed
+from .prediction import Micro, Predictor
+from .vae_memory import vae_peaks
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..components import Components
+    from ..data.dataset import TrainingData
+    from ..events import EventLog
+    from ..job import TrainingJob
+    from ..models.base import ModelFamily
+
+RAISED = 1.1  # of training's peak that drawing samples may take
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was chosen and what it comes to: seconds, and GB of 10^9 bytes as cards are sold by."""
+
+    choices: Choices
+    card: str
+    size: str  # of the largest micro-batch, with its batch size
+    step_seconds: float
+    compile_seconds: float
+    run_seconds: float
+    peak_allocated: float  # of PyTorch's allocator in training
+    training: float  # GB that the card loses in training
+    sampling: float
+    encoding: float
+    host: float
+    limit: float
+    weights: float  # of training, those of the transformer
+    adapter: float
+    activations: float
+    reasons: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+
+    def table(self) -> str:
+        """One table of the choices and what is expected of them, then reasons and advice."""
+        c = self.choices
+        rows = [
+            ("card", f"{self.card}, {self.limit:.1f} GB to use"),
+            ("largest batch", self.size),
+            ("frozen weights", f"{c.weights}{f', {c.offload:.0%} of the blocks on the {self._place}' if c.offload else ''}"),
+            ("checkpointing", c.checkpointing),
+            ("compiled", ("yes" + (", products in fp8" if c.fp8_products else "")) if c.compile else "no"),
+            (
+                "training",
+                f"{self.training:.1f} GB: weights {self.weights:.1f}, LoRA {self.adapter:.1f}, activations {self.activations:.1f}",
+            ),
+            ("sampling", f"{self.sampling:.1f} GB"),
+            ("encoding clips", f"{self.encoding:.1f} GB"),
+            ("host memory", f"{self.host:.1f} GB"),
+            ("time", f"{self.step_seconds:.2g} s a step, {_clock(self.compile_seconds)} to compile, {_clock(self.run_seconds)} in all"),
+        ]
+        lines = [f"{name:15} {value}" for name, value in rows]
+        return "\n".join(["Plan", *lines, *(f"because: {reason}" for reason in self.reasons), *(f"advice: {text}" for text in self.advice)])
+
+    @property
+    def _place(self) -> str:
+        return "disk" if self.choices.on_disk else "host"
+
+
+def make_plan(
+    job: TrainingJob, family: ModelFamily, micros: Sequence[Micro], size: tuple[int, int, int], card: Card, dtype: torch.dtype,
+    free: float | None = None, host: float | None = None,
+) -> Plan:  # fmt: skip
+    """The plan of a job whose steps are made of `micros`, the largest of `size` frames, height and width.
+
+    `free` are GB of the card that nothing else holds, `host` those of host memory; none takes the whole card and what is free
+    here. Raises UserError, with the three cheapest changes, if nothing that the settings allow fits.
+    """
+    from ..experts import trained_experts
+    from .cures import cheapest
+
+    memory, compute = job.memory, job.compute
+    limit = memory.fit_into or free or card.memory
+    experts = len(trained_experts(family.spec, job.model.expert))
+    accumulation = job.schedule.accumulation
+    predictor = Predictor(family, job.adapter, micros, card, dtype, accumulation, experts, stored_size(family, job, dtype))
+    limits = Limits(limit * GB, GB * host if host is not None else _free_host(), job.schedule.steps, triton_installed())
+    found = chosen(predictor, memory, compute, limits)
+    if found is None:
+        changes = cheapest(predictor, memory, compute, limits, size)
+        least = taken(smallest(predictor, limits).prediction.peak) / GB
+        cure = "Any of these would fit: " + "; ".join(map(str, changes)) + "." if changes else "Use another card or a smaller model."
+        problem = f"training needs more than the {limit:.1f} GB that it may take; at this size never less than {least:.1f} GB."
+        raise fail("memory.fit_into", problem, cure)
+    return _plan(predictor, found, limits, job, size)
+
+
+def plan_for_run(job: TrainingJob, family: ModelFamily, dataset: TrainingData, device: torch.device, dtype: torch.dtype) -> Plan | None:
+    """The plan of a run whose clips are prepared; None on a device that is no CUDA card, where nothing is traded for memory."""
+    from .examples import prepared_micros
+
+    if device.type != "cuda":
+        return None
+    micros, size = prepared_micros(job, dataset)
+    return make_plan(job, family, micros, size, card_at(device), dtype, free_memory(device))
+
+
+def planned_choices(job: TrainingJob, components: Components, dataset: TrainingData, log: EventLog) -> Choices:
+    """The choices of a run's plan, which is told in the log; without a plan what the settings say by themselves."""
+    plan = plan_for_run(job, components.family, dataset, components.compute.device, components.compute.dtype)
+    if plan is None:
+        return settled(job.memory, job.compute)
+    times = plan.step_seconds, plan.compile_seconds, plan.run_seconds
+    log.emit(events.Plan(*times, plan.training, plan.sampling, plan.host, plan.table()))
+    return plan.choices
+
+
+def stored_size(family: ModelFamily, job: TrainingJob, dtype: torch.dtype) -> float:
+    """Bytes of a weight of a linear layer as the model's file holds it, if that is less than in `dtype`; else 0."""
+    from .prediction import sizes_of
+
+    part = family.spec.experts[0].part
+    paths = [path for name, path in family.files.paths([part]).items() if name.split("/")[0] == part or "/" not in name]
+    held = sum(path.stat().st_size for path in paths if path.suffix in (".safetensors", ".sft", ".gguf"))
+    if not held or job.memory.weights == "unquantized":
+        return 0.0
+    sizes = sizes_of(family, job.adapter)
+    size = (held - dtype.itemsize * (sizes.in_blocks - sizes.linear + sizes.outside)) / sizes.linear
+    return size if 0.3 < size < 0.8 * dtype.itemsize else 0.0
+
+
+def _free_host() -> float:
+    import psutil
+
+    return float(psutil.virtual_memory().available)
+
+
+def _plan(predictor: Predictor, found: Candidate, limits: Limits, job: TrainingJob, size: tuple[int, int, int]) -> Plan:
+    prediction, micro, choices = found.prediction, predictor.largest, found.choices
+    vae = vae_peaks(predictor.family, size)
+    decode, encode = vae.decode or 0.0, vae.encode or 0.0
+    forward = max(part.peak_forward for part in predictor.rehearsal(micro, choices).parts)
+    resident = prediction.weights + prediction.adapter
+    sampling = taken(resident + max(forward, decode + vae.weights)) / GB
+    training = taken(prediction.peak) / GB
+    reasons, advice = explained(predictor, found, limits)
+    if sampling > RAISED * training or sampling > limits.card / GB:
+        advice.append("memory.vae_tiling=true lowers what decoding sample videos takes.")
+    step = prediction.seconds
+    return Plan(
+        choices, predictor.card.name, f"{micro.name}, batch {micro.batch}", step, prediction.compile_seconds,
+        prediction.compile_seconds + step * job.schedule.steps, prediction.peak / GB, training, sampling,
+        taken(vae.weights + encode) / GB, (prediction.host + vae.weights) / GB, limits.card / GB,
+        prediction.weights / GB, prediction.adapter / GB, prediction.activations * FRAGMENTS / GB + CONTEXT, tuple(reasons), tuple(advice),
+    )  # fmt: skip
+
+
+def explained(predictor: Predictor, found: Candidate, limits: Limits) -> tuple[list[str], list[str]]:
+    """Why it was chosen, and what would make it faster."""
+    choices, card = found.choices, predictor.card
+    reasons, advice = [], []
+    if choices.offload:
+        blocks = predictor.offloaded(choices)
+        reasons.append(f"{blocks} of {predictor.sizes.blocks} blocks lie outside of the card, as all of them do not fit.")
+    if choices.on_disk:
+        reasons.append("offloaded blocks lie on disk, as the free host memory is too small for them.")
+        advice.append("more host memory would make steps faster: offloaded blocks are read from disk.")
+    if not choices.compile:
+        if not predictor.family.spec.compiles:
+            reasons.append("nothing is compiled: in this model's blocks the data decide what is computed.")
+        elif not card.compiles:
+            reasons.append("nothing is compiled: this card is too old for Triton.")
+        elif not limits.compiler:
+            advice.append("Triton would make steps about 1.3 times as fast: on Windows install triton-windows.")
+    if not card.fp8_products and predictor.form(choices) == "fp8":
+        reasons.append("weights are held in fp8 and multiplied in the run's precision: products in fp8 need a card of RTX 40 or newer.")
+    return reasons, advice
+
+
+def _clock(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours}:{minutes:02} h" if hours else f"{minutes} min"

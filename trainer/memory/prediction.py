@@ -1,0 +1,168 @@
+"""Predictor: what a training step takes of a card under given choices, from rehearsals that are made once for each."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from .step_time import compile_seconds, step_seconds
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..job import AdapterSettings
+    from ..models.base import ModelFamily
+    from .card import Card
+    from .choices import Choices
+    from .rehearsal import Rehearsal, Shapes
+
+GIB = 1 << 30
+RING = 2  # offloaded blocks whose weights are on the card at a time
+WORKSPACE = 64 << 20  # bytes that cuBLAS takes of the allocator
+OPTIMIZER_STATES = 2  # float32 numbers that AdamW keeps of each weight
+
+
+@dataclass(frozen=True)
+class Micro:
+    """A micro-batch: the shapes of its examples, how many, and its share of the steps."""
+
+    shapes: Shapes
+    batch: int = 1
+    share: float = 1.0
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Bytes and seconds. `peak` is what PyTorch's allocator holds at most in training."""
+
+    peak: int
+    weights: int  # of the transformer on the card
+    adapter: int  # LoRA with gradients and optimizer
+    activations: int
+    host: int  # of weights and activations in host memory
+    seconds: float  # of an optimizer step
+    compile_seconds: float
+
+
+@dataclass
+class Predictor:
+    """Predictions for one model, adapter and set of micro-batches on one card."""
+
+    family: ModelFamily
+    adapter: AdapterSettings
+    micros: Sequence[Micro]
+    card: Card
+    dtype: torch.dtype
+    accumulation: int = 1
+    experts: int = 1  # transformers that are trained in turns
+    stored: float = 0.0  # bytes of a weight of a linear layer in a block, as the model's files hold it; 0: as in `dtype`
+    rehearsed: dict[tuple[object, ...], tuple[Rehearsal, Rehearsal]] = field(default_factory=dict)
+
+    @cached_property
+    def largest(self) -> Micro:
+        """The micro-batch that takes most memory: most elements of latents."""
+        return max(self.micros, key=lambda micro: math.prod(micro.shapes.encoding["latents"]) * micro.batch)
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """Numbers of weights."""
+        return sizes_of(self.family, self.adapter)
+
+    def rehearsal(self, micro: Micro, choices: Choices) -> Rehearsal:
+        """A step's rehearsal under these choices."""
+        from .rehearsal import rehearse
+
+        form = self.form(choices)
+        checkpointing = "full" if choices.checkpointing == "offloaded" else choices.checkpointing
+        key = (micro.shapes, micro.batch, checkpointing, form, choices.fp8_products)
+        if key not in self.rehearsed:
+            self.rehearsed[key] = rehearse(
+                self.family, micro.shapes, self.adapter, micro.batch, checkpointing=checkpointing, weights=form,
+                fp8_products=choices.fp8_products, dtype=self.dtype,
+            )  # fmt: skip
+        return self.rehearsed[key][choices.compile]
+
+    def form(self, choices: Choices) -> str:
+        """The name in FORMS of how linear layers are held; empty where they are in the run's precision."""
+        if choices.weights == "as stored":
+            return "fp8" if self.stored and self.stored < self.dtype.itemsize else ""
+        return "" if choices.weights == "unquantized" else choices.weights
+
+    def weight_size(self, choices: Choices) -> float:
+        """Bytes of a weight of a linear layer in a block."""
+        from .forms import FORMS
+
+        if choices.weights == "as stored":
+            return self.stored or self.dtype.itemsize
+        form = self.form(choices)
+        return FORMS[form].size if form else self.dtype.itemsize
+
+    def offloaded(self, choices: Choices) -> int:
+        """How many blocks' weights lie on the host."""
+        return math.ceil(choices.offload * self.sizes.blocks - 1e-6)
+
+    def predict(self, choices: Choices) -> Prediction:
+        """What a step takes."""
+        rehearsal, sizes = self.rehearsal(self.largest, choices), self.sizes
+        linear = self.weight_size(choices) * sizes.linear
+        block = (linear + self.dtype.itemsize * (sizes.in_blocks - sizes.linear)) / sizes.blocks
+        out = self.offloaded(choices)
+        ring = min(RING, out) if out else 0
+        weights = int(block * (sizes.blocks - out + ring) + self.dtype.itemsize * sizes.outside)
+        adapter = 4 * sizes.adapter * (1 + OPTIMIZER_STATES)
+        activations, host = rehearsal.peak, int(block * out)
+        if choices.checkpointing == "offloaded":
+            moved = sum(part.boundary * part.kind.count for part in rehearsal.parts)
+            stay = sum(sorted((part.boundary for part in rehearsal.parts), reverse=True)[:1]) * RING
+            activations, host = activations - max(moved - stay, 0), host + moved
+        host += (self.experts - 1) * int(block * sizes.blocks + self.dtype.itemsize * sizes.outside)
+        return Prediction(
+            weights + adapter + activations + WORKSPACE, weights, adapter, activations, host,
+            self._seconds(choices, block * out), self._compiling(choices, rehearsal),
+        )  # fmt: skip
+
+    def _seconds(self, choices: Choices, copied: float) -> float:
+        """Seconds of a step, the mean over the micro-batches; copies of offloaded weights run beside the arithmetic."""
+        total = 0.0
+        for micro in self.micros:
+            rehearsal = self.rehearsal(micro, choices)
+            computed = step_seconds(rehearsal, self.card, choices.compile, self.sizes.adapter)
+            moved = 2 * copied  # once forward and once backward
+            if choices.checkpointing == "offloaded":
+                moved += 2 * sum(part.boundary * part.kind.count for part in rehearsal.parts)
+            total += micro.share * max(computed, moved / (self.card.pcie * 1e9))
+        return total * self.accumulation
+
+    def _compiling(self, choices: Choices, rehearsal: Rehearsal) -> float:
+        return compile_seconds(rehearsal, len(self.micros)) if choices.compile else 0.0
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Weights of a transformer: of the linear layers in its blocks, of all in its blocks, outside of them, and of its LoRA."""
+
+    linear: int
+    in_blocks: int
+    outside: int
+    adapter: int
+    blocks: int
+
+
+def sizes_of(family: ModelFamily, adapter: AdapterSettings) -> Sizes:
+    """Counted on the transformer without weights."""
+    from .blocks import blocks_of
+
+    skeleton, shapes = family.skeleton, family.layer_shapes
+    blocks = blocks_of(skeleton)
+    inside = tuple(f"{name}." for name in blocks)
+    linear = sum(rows * columns for name, (rows, columns) in shapes.items() if name.startswith(inside))
+    in_blocks = sum(parameter.numel() for block in blocks.values() for parameter in block.parameters())
+    whole = sum(tensor.numel() for tensor in (*skeleton.parameters(), *skeleton.buffers()))
+    targets = re.compile(family.spec.adapter_targets[adapter.targets])
+    trained = sum(adapter.rank * (rows + columns) for name, (rows, columns) in shapes.items() if targets.fullmatch(name))
+    return Sizes(linear, in_blocks, whole - in_blocks, trained, len(blocks))

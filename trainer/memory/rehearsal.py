@@ -1,0 +1,246 @@
+"""rehearse: a training step on tensors without memory, to know what it keeps, computes and moves before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+from .card_arithmetic import CardArithmetic
+from .control_values import Masks
+from .forms import FORMS, hold
+from .ledger import ATTENTION, Ledger, Storage, Stretch
+from .twin import Kind, fill, kinds_of, shorten, twin_of
+
+if TYPE_CHECKING:
+    from ..job import AdapterSettings
+    from ..models.base import ModelFamily
+    from .choices import Checkpointing
+
+KEPT_OPERATIONS = {packet.default for packet in ATTENTION}
+FORWARD, BACKWARD = "forward", "backward"
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What one example looks like: the tensors that the family encodes a clip and a caption to, without batch dimension."""
+
+    encoding: Mapping[str, tuple[int, ...]]  # with "latents"
+    text: Mapping[str, tuple[int, ...]]
+
+    def __hash__(self) -> int:
+        return hash((tuple(self.encoding.items()), tuple(self.text.items())))
+
+
+@dataclass(frozen=True)
+class Part:
+    """One block of a kind: bytes kept after its forward pass, and when the backward pass begins; work and peaks of both passes.
+
+    Peaks are above what is kept of everything before the block, and its LoRA's gradients are in that of the backward pass.
+    """
+
+    kind: Kind
+    kept_forward: int
+    kept: int
+    boundary: int  # of `kept`, what goes from block to block
+    peak_forward: int
+    peak_backward: int
+    gradients: int  # bytes of its LoRA's gradients
+    forward: Stretch
+    backward: Stretch
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """A step's memory and work: the blocks by kind, and what lies outside of them."""
+
+    parts: tuple[Part, ...]
+    outside: int  # bytes alive through the whole step
+    peak_outside: int  # the most beside what blocks keep, while none of them computes
+    work_outside: tuple[Stretch, ...]
+
+    @property
+    def peak(self) -> int:
+        """Bytes alive at most, without weights, LoRA and optimizer."""
+        blocks = [part for part in self.parts for _ in range(part.kind.count)]
+        kept_all = sum(part.kept for part in blocks)
+        peaks = [self.peak_outside + kept_all]
+        before_forward = before = 0
+        after = sum(part.gradients for part in blocks)
+        for part in blocks:
+            after -= part.gradients
+            peaks += [self.outside + before_forward + part.peak_forward, self.outside + before + part.peak_backward + after]
+            before_forward += part.kept_forward
+            before += part.kept
+        return max(peaks)
+
+    def work(self) -> list[tuple[Stretch, int]]:
+        """Each stretch and how many times it comes in a step."""
+        blocks = [(stretch, part.kind.count) for part in self.parts for stretch in (part.forward, part.backward)]
+        return [*blocks, *((stretch, 1) for stretch in self.work_outside)]
+
+
+def rehearse(
+    family: ModelFamily, shapes: Shapes, adapter: AdapterSettings, batch: int = 1, *, checkpointing: Checkpointing = "full",
+    weights: str = "", fp8_products: bool = False, dtype: torch.dtype = torch.bfloat16,
+) -> tuple[Rehearsal, Rehearsal]:  # fmt: skip
+    """A step's rehearsal, and that with compiled blocks. `weights` is a name of FORMS, or empty for weights in `dtype`."""
+    family = twin_of(family)
+    transformer, kinds, blocks = prepared(family, adapter, dtype, weights, fp8_products)
+    masks = Masks()
+    masks.watch(transformer)
+    inputs = example(family, shapes, batch)
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake, torch.random.fork_rng(devices=[]):
+        fill(transformer)
+        if checkpointing != "off":
+            transformer.enable_gradient_checkpointing(_checkpoint(checkpointing))
+        batched = {name: torch.empty(tensor) if isinstance(tensor, tuple) else tensor for name, tensor in inputs[0].items()}
+        with CardArithmetic(), Ledger(masks) as ledger:
+            ledger.leave_out([*transformer.parameters(), *transformer.buffers()])
+            marks = _Marks(ledger, blocks)
+            _step(family, transformer, batched, inputs[1], dtype, marks)
+    del fake
+    return _measured(ledger, marks, kinds, blocks, fused=False), _measured(ledger, marks, kinds, blocks, fused=True)
+
+
+def prepared(
+    family: ModelFamily, adapter: AdapterSettings | None, dtype: torch.dtype, weights: str = "", fp8_products: bool = False
+) -> tuple[Any, list[Kind], list[nn.Module]]:
+    """The transformer of a `twin_of` a family with its LoRA, on the meta device, the kinds of its blocks and the one of each."""
+    from ..adapters.lora import Lora
+
+    transformer: Any = family.load_transformer(dtype)
+    kinds = kinds_of(transformer)
+    blocks = shorten(transformer, kinds)
+    if weights:
+        hold(transformer, FORMS[weights], fp8_products)
+    if adapter is not None:
+        Lora.attach(transformer, family.spec, adapter, 0).train(True)
+    return transformer, kinds, blocks
+
+
+def example(family: ModelFamily, shapes: Shapes, batch: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A batch: shapes of what is encoded of the clips, small values as they are, and the transformer's text arguments."""
+    spec = family.spec
+    encoding: dict[str, Any] = {}
+    for name, shape in shapes.encoding.items():
+        small = name != "latents" and torch.Size(shape).numel() < 4096  # such as indices, which decide what is computed
+        encoding[name] = torch.zeros(batch, *shape, dtype=torch.int64) if small else (batch, *shape)
+    if spec.guidance_input is not None:
+        encoding["guidance"] = torch.full((batch,), spec.guidance_input)
+    if spec.first_frame_optional:
+        encoding["has_first_frame"] = torch.ones(batch, dtype=torch.bool)
+    text = family.text_inputs([{name: torch.ones(shape) for name, shape in shapes.text.items()}] * batch)
+    return encoding, text
+
+
+class _Marks:
+    """Tells the ledger which block computes, forward and backward."""
+
+    def __init__(self, ledger: Ledger, blocks: Sequence[nn.Module]) -> None:
+        self.ledger, self.turned = ledger, False
+        self.ends = [0] * len(blocks)  # of the forward passes
+        self.turn = 0  # when the backward pass begins
+        self.back = len(blocks)  # the block whose backward pass is on
+        self.outputs: list[list[Storage]] = [[] for _ in blocks]
+        for number, block in enumerate(blocks):
+            block.register_forward_pre_hook(partial(self._enter, number))
+            block.register_forward_hook(partial(self._leave, number))
+
+    def _enter(self, number: int, block: nn.Module, args: Any) -> None:
+        if not self.turned:
+            self.ledger.begin(f"{FORWARD} {number}")
+
+    def _leave(self, number: int, block: nn.Module, args: Any, out: Any) -> None:
+        if self.turned:
+            return
+        self.ends[number] = self.ledger.time
+        self.ledger.begin("outside")
+        for tensor in out if isinstance(out, tuple) else (out,):
+            if isinstance(tensor, Tensor) and tensor.requires_grad:
+                tensor.register_hook(partial(self._back, number))
+                storage = self.ledger.storage(tensor)
+                if storage and storage not in self.outputs[number]:  # of one that is cut in two
+                    self.outputs[number].append(storage)
+
+    def _back(self, number: int, grad: Tensor) -> None:
+        if number < self.back:  # a block may hand on what another one made
+            self.back = number
+            self.ledger.begin(f"{BACKWARD} {number}")
+
+
+def _step(
+    family: ModelFamily, transformer: Any, batch: dict[str, Tensor], text: dict[str, Tensor], dtype: torch.dtype, marks: _Marks
+) -> None:
+    noise, sigma = torch.empty_like(batch["latents"]), torch.full((len(batch["latents"]),), 0.5)
+    with torch.autocast("cpu", dtype) if dtype != torch.float32 else nullcontext():
+        inputs = family.model_inputs(batch, text, noise, sigma)
+        error = (family.predict(transformer, inputs).to(inputs.target.dtype) - inputs.target).square()
+        loss = error.flatten(1).mean(1).sum()
+    marks.turned, marks.turn = True, marks.ledger.time
+    loss.backward()
+    marks.ledger.begin("end")
+
+
+def _checkpoint(way: Checkpointing) -> Callable[..., Any]:
+    """What diffusers calls in a block's place."""
+
+    def checkpointed(block: Callable[..., Any], *args: Any) -> Any:
+        def computed(*args: Any) -> Any:
+            with CardArithmetic():  # autograd recomputes outside of function modes
+                return block(*args)
+
+        contexts = {"context_fn": partial(create_selective_checkpoint_contexts, _policy)} if way == "selective" else {}
+        return checkpoint(computed, *args, use_reentrant=False, preserve_rng_state=False, **contexts)
+
+    return checkpointed
+
+
+def _policy(context: Any, operation: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+    return CheckpointPolicy.MUST_SAVE if operation in KEPT_OPERATIONS else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def _measured(ledger: Ledger, marks: _Marks, kinds: Sequence[Kind], blocks: Sequence[nn.Module], fused: bool) -> Rehearsal:
+    alive = ledger.alive(fused)
+    counted = [storage for storage in ledger.storages if storage.written or not fused]
+    peaks: dict[str, int] = {}
+    for (start, name), (end, _) in zip(ledger.begun, [*ledger.begun[1:], (ledger.time, "")], strict=True):
+        peaks[name] = max(peaks.get(name, 0), *alive[start + 1 : end + 1], 0)
+    stretches = {stretch.name: stretch for stretch in ledger.stretches}
+    later = marks.turn
+    outside = sum(s.size for s in counted if s.stretch.name in ("start", "outside") and s.start <= later and not 0 <= s.end <= later)
+    parts: list[Part] = []
+    before_forward = before = 0
+    gradients = [sum(4 * p.numel() for p in block.parameters() if p.requires_grad) for block in blocks]
+    for number, (kind, block_gradients) in enumerate(zip(kinds, gradients, strict=True)):
+        forward, backward = (stretches.get(f"{way} {number}", Stretch(way)) for way in (FORWARD, BACKWARD))
+        born = [storage for storage in counted if storage.stretch is forward]
+        kept_forward = sum(s.size for s in born if not 0 <= s.end <= marks.ends[number])
+        kept_here = sum(s.size for s in born if not 0 <= s.end <= later)
+        boundary = sum(s.size for s in marks.outputs[number])
+        # The next block of the kind keeps what goes into it; the last one's output goes elsewhere.
+        kept = kept_here + sum(s.size for s in marks.outputs[number] if 0 <= s.end <= later and s.stretch is forward)
+        after = sum(gradients[number + 1 :])
+        parts.append(
+            Part(
+                kind,
+                kept_forward,
+                kept,
+                boundary,
+                peaks.get(forward.name, 0) - outside - before_forward,
+                peaks.get(backward.name, 0) - outside - before - after,
+                block_gradients,
+                forward,
+                backward,
+            )  # fmt: skip
+        )
+        before_forward, before = before_forward + kept_forward, before + kept_here
+    own = [stretches[name] for name in ("start", "outside", "end") if name in stretches]
+    return Rehearsal(tuple(parts), outside, max(peaks.get("start", 0), peaks.get("outside", 0) - before), tuple(own))

@@ -1,0 +1,60 @@
+"""How long a card takes for rehearsed work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .card import Card
+    from .ledger import Operation, Stretch
+    from .rehearsal import Rehearsal
+
+# Shares of what the card reaches at large products and copies, the same for all models, from the steps in tests/memory/test_plan.py.
+PRODUCTS = 0.82
+ATTENTION = {"attention": 0.71, "narrow attention": 0.42, "masked attention": 0.45}
+MOVING = 0.79
+LAUNCH = 30e-6  # seconds that the host takes to start an operation outside of compiled code, autograd and PEFT included
+WAIT = 300e-6  # seconds of each time that the host waits for a value: finding what a mask selects, the copy back, the queue run dry
+COMPILED_LAUNCH = 3e-6
+COMPILING = 0.06  # seconds for each operation of a block, and once for each
+COMPILER_START = 15.0
+
+
+def step_seconds(rehearsal: Rehearsal, card: Card, compiled: bool, adapter_weights: int) -> float:
+    """Seconds of a step of one micro-batch: whichever is slower, card or host."""
+    total = 10 * 4 * adapter_weights / (card.bandwidth * 1e9)  # clipping and AdamW read and write weights, gradients and two states
+    for stretch, count in rehearsal.work():
+        fused = compiled and not stretch.name.startswith(("start", "outside", "end"))
+        total += count * _stretch_seconds(stretch, card, fused)
+    return total
+
+
+def _stretch_seconds(stretch: Stretch, card: Card, fused: bool) -> float:
+    launch = COMPILED_LAUNCH if fused else LAUNCH
+    each = [(operation_seconds(operation, card), n) for operation, n in stretch.operations.items() if _counts(operation, fused)]
+    moved = stretch.fused / (card.bandwidth * 1e9 * MOVING) if fused else 0.0
+    if stretch.waits:  # the host cannot run ahead, so that neither makes up for where the other is slow
+        return sum(n * max(seconds, launch) for seconds, n in each) + moved + stretch.waits * WAIT
+    return max(sum(n * seconds for seconds, n in each) + moved, sum(stretch.operations.values()) * launch)
+
+
+def _counts(operation: Operation, fused: bool) -> bool:
+    return not (fused and operation.kind == "pointwise")
+
+
+def operation_seconds(operation: Operation, card: Card) -> float:
+    """Seconds of one kernel: its arithmetic or, of products, its traffic if that takes longer."""
+    moving = operation.moved / (card.bandwidth * 1e9 * MOVING)
+    if operation.kind == "pointwise":
+        return moving
+    if operation.kind in ATTENTION:
+        rows = moving if operation.kind == "masked attention" else 0.0
+        return operation.flops / (card.bf16 * 1e12 * ATTENTION[operation.kind]) + rows
+    speed = card.fp8 if operation.kind == "fp8 product" and card.fp8 else card.bf16
+    return max(operation.flops / (speed * 1e12 * PRODUCTS), moving)
+
+
+def compile_seconds(rehearsal: Rehearsal, shapes: int) -> float:
+    """Seconds of compiling a block of each kind; a second shape of clips makes it once more, with sizes left open."""
+    operations = sum(sum(part.forward.operations.values()) + sum(part.backward.operations.values()) for part in rehearsal.parts)
+    return COMPILER_START + COMPILING * operations * (2 if shapes > 1 else 1)

@@ -1,0 +1,55 @@
+"""What happens in the middle of a run when the card's memory runs out, or the compiler fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from ..errors import UserError, fail
+
+if TYPE_CHECKING:
+    from ..components import Components
+    from ..events import EventLog
+    from .choices import Choices
+
+T = TypeVar("T")
+COMPILER = "The model is trained without compiling: this takes longer, and nothing else changes."
+
+
+def stepping_down(work: Callable[[], T], components: Components, log: EventLog, where: str) -> T:
+    """What `work` gives; it is done again with a notch less memory each time that runs out, and uncompiled if compiling fails.
+
+    The log says so. Raises UserError when no notch is left.
+    """
+    while True:
+        try:
+            return work()
+        except Exception as error:
+            choices, told = _next(error, components.choices, where)
+        # only here do the error and what its frames hold let go of the memory
+        components.choose(choices)
+        log.notice(told, where)
+
+
+def _next(error: Exception, choices: Choices, where: str) -> tuple[Choices, str]:
+    """What to go on with after an error, and why; raises the error if it is of another kind."""
+    from torch._dynamo.exc import TorchDynamoException
+
+    said = (str(error).splitlines() or [type(error).__name__])[0]
+    if isinstance(error, TorchDynamoException) and choices.compile and not _is_shortage(error.__cause__):
+        return replace(choices, compile=False), f"Compiling failed ({said}). {COMPILER}"
+    if isinstance(error, UserError) or not (_is_shortage(error) or _is_shortage(error.__cause__)):
+        raise error
+    smaller = choices.smaller()
+    if smaller is None:
+        cure = "Train fewer frames, a smaller size or batch, or set memory.weights to nf4; running again resumes."
+        raise fail(where, f"does not fit into the card's memory ({said}).", cure) from error
+    return smaller, f"The card's memory ran out ({said}); going on with {smaller}."
+
+
+def _is_shortage(error: BaseException | None) -> bool:
+    """Whether memory of the card ran out; libraries beside torch's allocator say it in their own words."""
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError) or (isinstance(error, RuntimeError) and "out of memory" in str(error).lower())
