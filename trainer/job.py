@@ -144,7 +144,9 @@ class ComputeSettings(Settings):
 
     device: str = setting("auto", "Device", "auto, cpu, cuda or cuda:N.", advanced=True)
     dtype: Literal["auto", "fp32", "bf16", "fp16"] = setting(
-        "auto", "Precision", "Arithmetic of the frozen model; adapter.precision is that of the LoRA. auto: bf16 on a card that has it, else fp32."
+        "auto",
+        "Precision",
+        "Arithmetic of the frozen model; adapter.precision is that of the LoRA. auto: bf16 on a card that has it, else fp32.",
     )
     deterministic: bool = setting(
         False, "Deterministic", "Repeatable to the bit on a GPU too, at some cost of speed; on a CPU always so.", advanced=True

@@ -44,7 +44,8 @@ class Assembly:
         self.transformer, self.choices, self._device, self._log = transformer, choices, device, log
         self._blocks = list(blocks_of(transformer).values())
         self._set_forward(random)
-        set_fp8_products(transformer, device, choices.fp8_products)
+        if not set_fp8_products(transformer, device, choices.fp8_products) and choices.fp8_products:
+            log.notice("No layer has fp8 weights that this card can multiply: products are in the run's precision.", "compute.fp8_products")
         self._swap = self._swapped(scratch)
         swapped = {id(block) for block in (self._swap.blocks if self._swap else ())}
         # the others get the same node in their graph, so that gradients are added up in one order whatever is swapped
