@@ -1,7 +1,8 @@
 """A ComfyUI small enough to be carried to a card's machine: `python tests/acceptance/pack_comfyui.py comfyui.tar.gz`.
 
 It holds ComfyUI without its tests, models and blueprints, an empty front end, and from this environment the packages in PACKAGES that
-are Python alone, or nearly: comfy-kitchen goes without its CUDA kernels, which nothing of ours calls. There:
+are Python alone, or nearly: comfy-kitchen goes without its CUDA kernels, which nothing of ours calls. Core's nodes that need kornia,
+spandrel or OpenGL stay away. There:
 
     tar xzf comfyui.tar.gz -C /tmp
     export COMFYUI_PATH=/tmp/ComfyUI COMFYUI_FRONT_END=/tmp/front-end PYTHONPATH=/tmp/site
@@ -23,10 +24,9 @@ if __name__ == "__main__":
 LEFT_OUT = {".git", ".ci", ".github", "__pycache__", "tests", "tests-unit", "blueprints", "models", "output", "input", "openapi.yaml"}
 NATIVE = 5 << 20  # bytes above which a package's library is left behind
 PACKAGES = (
-    "comfy_kitchen", "comfy_aimdo", "torchsde", "trampoline", "alembic", "mako", "simpleeval", "kornia", "spandrel", "pydantic_settings",
-    "dotenv", "websocket",
+    "comfy_kitchen", "comfy_aimdo", "torchsde", "trampoline", "alembic", "mako", "simpleeval", "pydantic_settings", "dotenv", "websocket",
 )  # fmt: skip
-COMPILED = ("sqlalchemy", "greenlet", "blake3", "kornia_rs", "pydantic", "pydantic_core", "av", "diffusers")  # as wheels for that Python
+COMPILED = ("sqlalchemy", "greenlet", "blake3", "pydantic", "pydantic_core", "av", "diffusers")  # as wheels for that Python
 PAGE = b"<!doctype html><title>no front end</title>"
 
 
