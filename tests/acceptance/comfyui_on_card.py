@@ -86,7 +86,9 @@ def memory_after_runs(device: torch.device) -> list[Check]:
     card, host = [], []
     with server_on(device) as (server, client):
         for number in range(RUNS):
-            trained(client, demo_graph(f"run-{number}", 2 if device.type == "cpu" else RUN_STEPS))
+            steps = 2 if device.type == "cpu" else RUN_STEPS
+            events = trained(client, demo_graph(f"run-{number}", steps))
+            assert sum(event["type"] == "step" for event in events) == steps, events
             time.sleep(IDLE)
             card.append(card_mib(device))
             host.append(resident_mib(server.process.pid))

@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ if __name__ == "__main__":
 from tests.acceptance.lines import Check, Lines, Skipped, at_least, at_most, main, passed_tests  # noqa: E402
 from tests.benchmarks.caps import ROWS, Result  # noqa: E402
 from tests.benchmarks.settings import BF16, FP8, PLAIN  # noqa: E402
-from tests.benchmarks.training import Work  # noqa: E402
+from tests.benchmarks.training import Work, traced_only  # noqa: E402
 
 if TYPE_CHECKING:
     import torch
@@ -277,4 +278,6 @@ if __name__ == "__main__":
     if SMALL:
         sys.argv += [] if "--gpu" in sys.argv else ["--gpu"]
     sys.argv = [word for word in sys.argv if word not in OWN]
-    sys.exit(main(LINES, ON_GPU))
+    with traced_only() if SMALL else nullcontext():
+        status = main(LINES, ON_GPU)
+    sys.exit(status)

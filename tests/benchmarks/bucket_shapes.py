@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
+from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
@@ -21,7 +20,7 @@ if __name__ == "__main__":
 
 from tests.benchmarks.full_size import Size  # noqa: E402
 from tests.benchmarks.settings import choices_of  # noqa: E402
-from tests.benchmarks.training import Way, Work, card_of, ours, release, synchronize  # noqa: E402
+from tests.benchmarks.training import Way, Work, card_of, ours, release, synchronize, traced_only  # noqa: E402
 
 if TYPE_CHECKING:
     import torch
@@ -67,7 +66,8 @@ def counted(device: torch.device, model: str = MODEL, words: str = WORDS, sizes:
     torch._dynamo.reset()
     counters.clear()
     seconds: list[float] = []
-    with _no_fallback(small):
+    no_fallback = torch._dynamo.config.patch(fail_on_recompile_limit_hit=True)
+    with no_fallback, traced_only() if small else nullcontext():
         built = ours(Work(model, small=small), choices_of(words), device, Way(sizes=sizes))
         try:
             for _ in range(rounds * len(sizes)):  # an epoch visits each size once
@@ -79,20 +79,6 @@ def counted(device: torch.device, model: str = MODEL, words: str = WORDS, sizes:
             release(built, device)
     frames, breaks = counters["frames"], sum(counters["graph_break"].values())
     return Counted(len(sizes), len(seconds), counters["stats"]["unique_graphs"], breaks, frames["ok"] == frames["total"] > 0, seconds)
-
-
-@contextmanager
-def _no_fallback(traced: bool) -> Iterator[None]:
-    """Inside the block the compiler's limit of recompilations is an error; `traced` leaves out the making of kernels."""
-    import torch
-
-    compile: Any = torch.compile
-
-    def eager(*args: Any, **kwargs: Any) -> Any:
-        return compile(*args, **{**kwargs, "backend": "aot_eager"})
-
-    with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True), patch.object(torch, "compile", eager if traced else compile):
-        yield
 
 
 def main() -> None:

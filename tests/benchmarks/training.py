@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from tests.benchmarks.full_size import Full, Size, model, opened, random_data, random_weights, told
 
@@ -302,6 +303,20 @@ def _host() -> torch.device:
     import torch
 
     return torch.device("cpu")
+
+
+@contextmanager
+def traced_only() -> Iterator[None]:
+    """Inside the block what is compiled is traced and differentiated ahead of time, and no kernels are made: for a CPU."""
+    import torch
+
+    compile: Any = torch.compile
+
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        return compile(*args, **{**kwargs, "backend": "aot_eager"})
+
+    with patch.object(torch, "compile", traced):
+        yield
 
 
 def card_of(device: torch.device) -> str:

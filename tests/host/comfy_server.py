@@ -44,7 +44,8 @@ class ComfyServer:
         self.log_file = folder / "comfyui.log"
         options = [*([] if on_card else ["--cpu"]), "--port", str(self.port), "--base-directory", str(folder), "--disable-api-nodes"]
         options += ["--database-url", "sqlite:///:memory:", *extra]
-        environment = {**os.environ, "PYTHONPATH": str(_stubs(folder)), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+        paths = os.pathsep.join(filter(None, [str(_stubs(folder)), os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
         with self.log_file.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, str(comfyui / "main.py"), *options], stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=folder
