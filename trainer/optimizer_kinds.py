@@ -176,15 +176,15 @@ def _in_turns(kind: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
         """The same, blind for what has no gradient."""
 
         def step(self, closure: Any = None) -> Any:
-            groups = self.param_groups
+            groups = list(self.param_groups)
             parameters = [group["params"] for group in groups]
             for group in groups:
                 group["params"] = [parameter for parameter in group["params"] if parameter.grad is not None]
-            self.param_groups = [group for group in groups if group["params"]]
+            self.param_groups[:] = [group for group in groups if group["params"]]  # in place: wrappers show that of another
             try:
                 return super().step(closure) if self.param_groups else None
             finally:
-                self.param_groups = groups
+                self.param_groups[:] = groups
                 for group, own in zip(groups, parameters, strict=True):
                     group["params"] = own
 
