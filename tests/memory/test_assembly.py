@@ -34,15 +34,15 @@ def plain(world: World) -> list[torch.Tensor]:
     return grads(world, PLAIN)
 
 
-def grads(world: World, choices: Choices, scratch: Path | None = None, dropout: float = 0.0) -> list[torch.Tensor]:
-    """Losses of two steps, and every gradient of the second."""
+def grads(world: World, choices: Choices, scratch: Path | None = None, dropout: float = 0.0, steps: int = 2) -> list[torch.Tensor]:
+    """Losses of some steps, and every gradient of the last."""
     job = world.job(adapter={"dropout": dropout}, schedule={"batch_size": 2}, memory={"gradient_checkpointing": "off"})
     state, objective, lora = world.training(job, start=0.05)
     for tensor in (*state.transformer.parameters(), *state.transformer.buffers()):
         tensor.data = tensor.data.clone()  # aligned, as those of a card always are: on a CPU alignment changes the rounding of products
     assembly = Assembly(state.transformer, choices, CPU, LOG, scratch, random=dropout > 0)
     assembly.place()
-    losses = [train_step(n, job, state, objective, Compute(job.compute), LOG).loss for n in (1, 2)]
+    losses = [train_step(n, job, state, objective, Compute(job.compute), LOG).loss for n in range(1, steps + 1)]
     found = [torch.tensor(losses), *(p.grad.clone() for p in lora.parameters() if p.grad is not None)]
     assert len(found) == len(lora.parameters()) + 1
     assembly.undo()
@@ -54,8 +54,12 @@ def test_what_is_put_around_the_blocks_changes_rounding_at_most(world: World) ->
     state, objective, lora = world.training(job, start=0.05)
     losses = [train_step(n, job, state, objective, Compute(job.compute), LOG).loss for n in (1, 2)]
     plain = [torch.tensor(losses), *(p.grad for p in lora.parameters() if p.grad is not None)]
-    for ours, theirs in zip(grads(world, PLAIN), plain, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-7)
+    assert close(grads(world, PLAIN), plain)
+
+
+def close(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> bool:
+    pairs = zip(ours, theirs, strict=True)
+    return all(torch.allclose(one, other, rtol=1e-4, atol=1e-6) for one, other in pairs)
 
 
 def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
@@ -84,15 +88,23 @@ def test_swaps_from_a_file(tmp_path: Path) -> None:
     assert not list((tmp_path / "scratch").iterdir())
 
 
-@pytest.mark.parametrize("checkpointing", ["selective", "offloaded"])
-def test_compiles_without_breaks(
-    world: World, plain: list[torch.Tensor], checkpointing: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
-    """Traced by dynamo and differentiated ahead of time; that inductor's code does the same is shown on a card."""
-    if not world.family.spec.compiles:
-        pytest.skip("the data decide what its blocks compute")
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling stops at what dynamo traces and AOTAutograd differentiates; that inductor's code does the same is shown on a card."""
     compile = torch.compile
     monkeypatch.setattr(torch, "compile", lambda forward: compile(forward, backend="aot_eager", fullgraph=True))
-    compiled = grads(world, Choices(checkpointing=checkpointing, offload=0.5, compile=True))
-    for ours, theirs in zip(compiled, plain, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.usefixtures("traced")
+def test_compiles_without_breaks(world: World) -> None:
+    if not world.family.spec.compiles:
+        pytest.skip("the data decide what its blocks compute")
+    compiled = grads(world, Choices(checkpointing="selective", offload=0.5, compile=True), steps=1)
+    assert close(compiled, grads(world, PLAIN, steps=1))
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("checkpointing", ["off", "full", "offloaded"])
+def test_compiles_with_any_checkpointing(tmp_path: Path, checkpointing: Any) -> None:
+    world = made_world(ALL[0], tmp_path)
+    assert close(grads(world, Choices(checkpointing=checkpointing, offload=0.5, compile=True), steps=1), grads(world, PLAIN, steps=1))
