@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from .blocks import blocks_of
 
 if TYPE_CHECKING:
     from ..models.base import ModelFamily
+    from ..models.files import ModelFiles
 
 
 class WithoutWeights:
@@ -57,7 +58,7 @@ class Kind:
 def twin_of(family: ModelFamily) -> ModelFamily:
     """The family with files that hold no weights."""
     twin = copy.copy(family)
-    twin.files = WithoutWeights(family.files)
+    twin.files = cast("ModelFiles", WithoutWeights(family.files))
     return twin
 
 
@@ -88,7 +89,8 @@ def shorten(transformer: Any, kinds: Sequence[Kind]) -> list[nn.Module]:
 def fill(model: nn.Module) -> None:
     """Gives every tensor on the meta device memory of the device at hand, which under a fake mode takes none."""
     for module in model.modules():
-        for tensors in (module._parameters, module._buffers):
+        held: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+        for tensors in held:
             for name, tensor in tensors.items():
                 if tensor is None:
                     continue
