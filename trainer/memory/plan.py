@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .. import events
-from ..errors import fail
+from ..errors import UserError, fail
 from .card import CONTEXT, GB, Card, card_at, free_memory
 from .choices import Choices, settled
 from .choosing import FRAGMENTS, Candidate, Limits, chosen, smallest, taken, triton_installed
@@ -114,7 +114,13 @@ def plan_for_run(job: TrainingJob, family: ModelFamily, dataset: TrainingData, d
 
 def planned_choices(job: TrainingJob, components: Components, dataset: TrainingData, log: EventLog) -> Choices:
     """The choices of a run's plan, which is told in the log; without a plan what the settings say by themselves."""
-    plan = plan_for_run(job, components.family, dataset, components.compute.device, components.compute.dtype)
+    plan = None
+    try:
+        plan = plan_for_run(job, components.family, dataset, components.compute.device, components.compute.dtype)
+    except UserError:
+        raise
+    except Exception as error:  # a library's new version may compute in ways that cannot be rehearsed, and train all the same
+        log.notice(f"Memory and time could not be predicted ({type(error).__name__}: {error}).", "memory")
     if plan is None:
         return settled(job.memory, job.compute)
     times = plan.step_seconds, plan.compile_seconds, plan.run_seconds
