@@ -37,6 +37,7 @@ NODES = (
     ("method", "LoRASettings"),
     ("method", "TrainingOptimizer"),
     ("method", "SamplePrompts"),
+    ("plan", "PlanTraining"),
     ("train", "TrainVideoModel"),
     ("sample", "SampleVideo"),
     ("sample", "EncodePrompt"),

@@ -144,7 +144,7 @@ def _train(
     from .data.sampler import Sampler
     from .experts import trained_experts
     from .memory.limit import limited
-    from .memory.plan import planned_choices
+    from .memory.plan import told_plan
     from .objectives.flow_matching import FlowMatching
     from .objectives.prefetch import Prefetched
     from .samples import Samples
@@ -166,7 +166,8 @@ def _train(
             dataset.add_text(request.negative)
         components.drop_text_encoder()
         components.park_vae()
-        components.choose(planned_choices(job, components, dataset, log))
+        if plan := told_plan(job, components, dataset, log):
+            components.choose(plan.choices)
         sampler = Sampler.scheduled(dataset, job.schedule)
         dataset.report.describe(sampler)
         dataset.report.write(folder.path)
@@ -178,6 +179,7 @@ def _train(
             Prefetched(batches, compute.device, steps) as objective,
         ):
             training = _prepared(job, folder, components, objective, Samples(folder, requests, dataset, components, log), log)
+            training.expected_seconds = plan.step_seconds if plan else 0.0
             files, done, usage = training.train(exporter), training.step, training.usage
         del training, objective
         components.drop_all()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .samples import Samples
 
 SPEED_WINDOW = 20  # steps over which speed is averaged
+SLOW = 3  # times the planned seconds, from which on a run says so
 
 
 class Training:
@@ -59,6 +60,7 @@ class Training:
         self._attention = Attention(self.compute, self.state.transformer)
         self.step = 0  # optimizer steps done
         self.saved = -1  # step of the newest checkpoint
+        self.expected_seconds = 0.0  # of a step, by the run's plan; 0 without one
         self.usage = Usage(self.compute)
         self._seconds: deque[float] = deque(maxlen=SPEED_WINDOW)
 
@@ -111,6 +113,7 @@ class Training:
             result = stepping_down(self._result_of_next, self.components, self.log, f"step {self.step + 1}")
         self.step += 1
         self._seconds.append(time.perf_counter() - start)
+        self._tell_if_slow()
         self.log.emit(self._report(result))
         if result.skipped:
             self.log.notice("fp16 overflowed: the step was skipped and the gradient scale halved.", f"step {self.step}", "info")
@@ -120,6 +123,15 @@ class Training:
         self.state.transformer = self._transformer(self.step + 1)
         follow_parameters(self.state.optimizer)
         return train_step(self.step + 1, self.job, self.state, self.objective, self.compute, self.log)
+
+    def _tell_if_slow(self) -> None:
+        """Says once that steps take far longer than planned, which on Windows is how a card's full memory shows."""
+        if self.expected_seconds and len(self._seconds) == self._seconds.maxlen:
+            usual = sorted(self._seconds)[len(self._seconds) // 2]
+            if usual > SLOW * self.expected_seconds:
+                found = f"Steps take {usual:.1f} s, and {self.expected_seconds:.1f} s were planned: another program may use the card, or "
+                self.log.notice(found + "its memory be full and spill into the host's. Lower memory.fit_into.", f"step {self.step}")
+                self.expected_seconds = 0.0
 
     def _report(self, result: StepResult) -> events.Step:
         seconds = sum(self._seconds) / len(self._seconds)

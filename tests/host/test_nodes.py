@@ -41,6 +41,7 @@ NODES = {
     "VideoTrainerLoRASettings": "3 Method",
     "VideoTrainerOptimizer": "3 Method",
     "VideoTrainerSamplePrompts": "3 Method",
+    "VideoTrainerPlan": "4 Train",
     "VideoTrainerTrain": "4 Train",
     "VideoTrainerSampleVideo": "5 Use",
     "VideoTrainerEncodePrompt": "5 Use",

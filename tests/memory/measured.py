@@ -5,7 +5,7 @@ Uncompiled: tests/benchmarks/families.py, full checkpointing. Compiled: the prot
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -31,7 +31,7 @@ class Measured:
     name: str
     seconds: float
     gib: float
-    choices: Choices = Choices()
+    choices: Choices = field(default_factory=Choices)
     size: tuple[int, int, int] | None = None
 
     def __str__(self) -> str:

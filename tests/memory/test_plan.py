@@ -1,19 +1,22 @@
 import json
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from tests.data.synthetic import Watcher, watched
 from tests.memory.measured import STEPS, Measured, family_of, shapes_of
 from tests.tiny import ALL, Tiny
 from trainer.__main__ import main
 from trainer.errors import UserError
 from trainer.job import AdapterSettings, TrainingJob
+from trainer.memory import plan as plan_module
 from trainer.memory.card import CARDS, card_named
 from trainer.memory.choices import Choices
 from trainer.memory.choosing import taken
 from trainer.memory.examples import planned_micros, shapes_at
-from trainer.memory.plan import Plan, make_plan
+from trainer.memory.plan import Plan, make_plan, plan_for_run, planned_choices
 from trainer.memory.prediction import GIB, Micro, Predictor
 from trainer.models import open_model
 
@@ -147,3 +150,18 @@ def test_command(tmp_path_factory: pytest.TempPathFactory, capsys: pytest.Captur
     job.write_text(json.dumps({"model": {"source": str(folder / "model")}, "dataset": {"buckets": ["9x32x32"]}}))
     assert main(["plan", str(job), "--card", "4090", "--fit", "12", "--output", str(folder)]) == 0
     assert "RTX 4090, 12.0 GB to use" in capsys.readouterr().out
+
+
+def test_a_run_whose_step_cannot_be_rehearsed_goes_on_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("no such operation")
+
+    log, job = watched(heard := Watcher()), TrainingJob.parse({"memory": {"weights": "nf4"}})
+    monkeypatch.setattr(plan_module, "plan_for_run", broken)
+    components = SimpleNamespace(family=None, compute=SimpleNamespace(device=torch.device("cuda"), dtype=torch.bfloat16))
+    assert planned_choices(job, components, None, log) == Choices(weights="nf4")  # type: ignore[arg-type]
+    assert any("could not be predicted" in notice for notice in heard.notices)
+
+
+def test_nothing_is_planned_on_a_cpu() -> None:
+    assert plan_for_run(TrainingJob(), None, None, torch.device("cpu"), torch.float32) is None  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from trainer import draws
 from trainer.compute import Compute
 from trainer.events import EventLog, Silent
 from trainer.experts import expert_at, expert_for, trained_experts
+from trainer.memory.examples import shapes_at
 from trainer.models.base import ModelInputs
 from trainer.objectives.flow_matching import FlowMatching
 from trainer.step import TrainState, train_step
@@ -171,3 +172,12 @@ def test_a_step_reads_the_device_once(world: World, checkpointing: str, monkeypa
 
 def test_turns_of_experts() -> None:
     assert [expert_at(step, "ab", 2) for step in range(1, 7)] == ["a", "a", "b", "b", "a", "a"]  # type: ignore[arg-type]
+
+
+def test_a_plan_knows_what_is_encoded_before_it_is(world: World) -> None:
+    item = world.data.items[0]
+    encoding, text = world.data.latents(item), world.data.text(item.captions[0], world.data.picture(item))
+    planned = shapes_at(world.family, item.size.shape)
+    assert planned.encoding.keys() == encoding.keys()
+    assert planned.encoding["latents"] == tuple(encoding["latents"].shape)
+    assert {name: shape[-1] for name, shape in planned.text.items()} == {name: tensor.shape[-1] for name, tensor in text.items()}

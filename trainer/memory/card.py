@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -150,9 +151,7 @@ def _pcie(device: torch.device) -> float:
     import torch
 
     source = torch.empty(1 << 26, dtype=torch.uint8)
-    try:
+    with suppress(RuntimeError):  # too little that may be locked
         source = source.pin_memory()
-    except RuntimeError:  # too little that may be locked
-        pass
     target = torch.empty(source.numel(), device=device, dtype=torch.uint8)
     return source.numel() / _seconds(lambda: target.copy_(source, non_blocking=True), 4) / GB

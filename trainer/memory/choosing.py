@@ -58,6 +58,8 @@ def chosen(predictor: Predictor, memory: MemorySettings, compute: ComputeSetting
 
     None if nothing fits.
     """
+    if not limits.fits(smallest(predictor).prediction):
+        return None
     best: list[Candidate] = []
     for weights in _weights(predictor, memory):
         found = list(_of_weights(predictor, memory, compute, limits, weights))
@@ -142,7 +144,7 @@ def _run_seconds(candidate: Candidate, limits: Limits) -> float:
     return candidate.prediction.seconds * limits.steps + candidate.prediction.compile_seconds
 
 
-def smallest(predictor: Predictor, limits: Limits) -> Candidate:
+def smallest(predictor: Predictor) -> Candidate:
     """What takes least of the card: nf4, all blocks and activations on the host."""
     choices = Choices(weights=cast("Weights", "nf4"), offload=1.0, checkpointing="offloaded")
     return Candidate(choices, predictor.predict(choices))

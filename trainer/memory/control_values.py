@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,7 +39,8 @@ def kept_real(func: Any, args: Any, kwargs: Any) -> Any:
 class Masks:
     """Selections by masks whose values are not known: how many elements they pick is assumed.
 
-    A mask picks all, one of tokens routed to one of `experts` alike layers its share of them, and the opposite of a mask the rest. A condition is taken to hold.
+    A mask picks all, one of tokens routed to one of `experts` alike layers its share of them, and the opposite of a mask
+    the rest. A condition is taken to hold.
     """
 
     def __init__(self) -> None:
@@ -50,8 +52,11 @@ class Masks:
         for module in model.modules():
             experts = getattr(module, "experts", None)
             if isinstance(experts, nn.ModuleList):
-                module.register_forward_pre_hook(lambda *_, count=len(experts): setattr(self, "experts", count))
-                module.register_forward_hook(lambda *_: setattr(self, "experts", 1))
+                module.register_forward_pre_hook(partial(self._route, len(experts)))
+                module.register_forward_hook(partial(self._route, 1))
+
+    def _route(self, experts: int, *_: object) -> None:
+        self.experts = experts
 
     def __call__(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The result of an operation with a mask; None for any other."""
@@ -73,7 +78,8 @@ class Masks:
         return None
 
     def _of(self, mask: Tensor) -> float:
-        return self._share.get(mask.untyped_storage(), 1.0)
+        share: float | None = self._share.get(mask.untyped_storage())
+        return 1.0 if share is None else share
 
     def _picked(self, indices: Any) -> list[Tensor | None] | None:
         """The indices with each mask as the places that it picks; None if there is no mask."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING
 
 from .card import GB
@@ -53,21 +54,23 @@ def _changes(predictor: Predictor, memory: MemorySettings, size: tuple[int, int,
             yield f"memory.{name}={shown}", predictor, memory.model_copy(update={name: value})
     if memory != (free := memory.model_copy(update=automatic)):
         yield f"{', '.join(f'memory.{name}' for name in automatic)} at auto", predictor, free
-    batch = predictor.largest.batch
-    smaller = [number for number in (batch // 2, 1) if 0 < number < batch]
-    for number in dict.fromkeys(smaller):
-        yield f"batch size {number}", _with(predictor, [replace(predictor.largest, batch=number, share=1.0)]), free
+    own = predictor.largest.batch
+    batches = [own, *dict.fromkeys(number for number in (own // 2, 1) if 0 < number < own)]
+    pairs = [(batch, changed) for batch in batches for changed in _sizes(predictor, size)]
+    pairs.sort(key=lambda pair: ((pair[0] != own) + (pair[1] != size), pair[1] != size, -pair[0] * prod(pair[1])))
+    for batch, changed in pairs[1:]:  # the first is what there is
+        said = [f"batch size {batch}"] * (batch != own) + [f"buckets of {'x'.join(map(str, changed))}"] * (changed != size)
+        micro = replace(predictor.largest, batch=batch, share=1.0) if changed == size else micro_of(predictor, changed, batch)
+        yield " and ".join(said), _with(predictor, [micro]), free
+
+
+def _sizes(predictor: Predictor, size: tuple[int, int, int]) -> list[tuple[int, int, int]]:
+    """The size, fewer frames of it, smaller frames, and both."""
     spec, (frames, height, width) = predictor.family.spec, size
-    sizes: list[tuple[int, int, int]] = []
-    for share in (0.75, 0.5, 0.25):
-        sizes.append((spec.frame_rule.floor(int(frames * share)), height, width))
-    for share in (0.75, 0.5):
-        sizes.append((frames, *spec.size_near(height * share, width * share)))
-    sizes.append((spec.frame_rule.floor(frames // 4), *spec.size_near(height / 2, width / 2)))
-    for changed in dict.fromkeys(sizes):
-        if changed != size:
-            micros = [micro_of(predictor, changed, batch)]
-            yield f"buckets of {'x'.join(map(str, changed))}", _with(predictor, micros), free
+    fewer = [spec.frame_rule.floor(int(frames * share)) for share in (1, 0.75, 0.5, 0.25)]
+    smaller = [size[1:], *(spec.size_near(height * share, width * share) for share in (0.75, 0.5))]
+    found = [(count, *size[1:]) for count in fewer] + [(frames, *area) for area in smaller] + [(fewer[-1], *smaller[-1])]
+    return list(dict.fromkeys([size, *found]))
 
 
 def micro_of(predictor: Predictor, size: tuple[int, int, int], batch: int) -> Micro:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .. import events
-from ..errors import fail
+from ..errors import UserError, fail
 from .card import CONTEXT, GB, Card, card_at, free_memory
-from .choices import Choices, settled
+from .choices import Choices
 from .choosing import FRAGMENTS, Candidate, Limits, chosen, smallest, taken, triton_installed
 from .prediction import Micro, Predictor
 from .vae_memory import vae_peaks
@@ -95,7 +95,7 @@ def make_plan(
     found = chosen(predictor, memory, compute, limits)
     if found is None:
         changes = cheapest(predictor, memory, compute, limits, size)
-        least = taken(smallest(predictor, limits).prediction.peak) / GB
+        least = taken(smallest(predictor).prediction.peak) / GB
         cure = "Any of these would fit: " + "; ".join(map(str, changes)) + "." if changes else "Use another card or a smaller model."
         problem = f"training needs more than the {limit:.1f} GB that it may take; at this size never less than {least:.1f} GB."
         raise fail("memory.fit_into", problem, cure)
@@ -112,14 +112,19 @@ def plan_for_run(job: TrainingJob, family: ModelFamily, dataset: TrainingData, d
     return make_plan(job, family, micros, size, card_at(device), dtype, free_memory(device))
 
 
-def planned_choices(job: TrainingJob, components: Components, dataset: TrainingData, log: EventLog) -> Choices:
-    """The choices of a run's plan, which is told in the log; without a plan what the settings say by themselves."""
-    plan = plan_for_run(job, components.family, dataset, components.compute.device, components.compute.dtype)
-    if plan is None:
-        return settled(job.memory, job.compute)
-    times = plan.step_seconds, plan.compile_seconds, plan.run_seconds
-    log.emit(events.Plan(*times, plan.training, plan.sampling, plan.host, plan.table()))
-    return plan.choices
+def told_plan(job: TrainingJob, components: Components, dataset: TrainingData, log: EventLog) -> Plan | None:
+    """A run's plan, which is told in the log; None where nothing is planned, so that the settings hold as they are."""
+    plan = None
+    try:
+        plan = plan_for_run(job, components.family, dataset, components.compute.device, components.compute.dtype)
+    except UserError:
+        raise
+    except Exception as error:  # a library's new version may compute in ways that cannot be rehearsed, and train all the same
+        log.notice(f"Memory and time could not be predicted ({type(error).__name__}: {error}).", "memory")
+    if plan:
+        times = plan.step_seconds, plan.compile_seconds, plan.run_seconds
+        log.emit(events.Plan(*times, plan.training, plan.sampling, plan.host, plan.table()))
+    return plan
 
 
 def stored_size(family: ModelFamily, job: TrainingJob, dtype: torch.dtype) -> float:

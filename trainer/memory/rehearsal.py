@@ -197,8 +197,9 @@ def _checkpoint(way: Checkpointing) -> Callable[..., Any]:
             with CardArithmetic():  # autograd recomputes outside of function modes
                 return block(*args)
 
-        contexts = {"context_fn": partial(create_selective_checkpoint_contexts, _policy)} if way == "selective" else {}
-        return checkpoint(computed, *args, use_reentrant=False, preserve_rng_state=False, **contexts)
+        contexts: dict[str, Any] = {"context_fn": partial(create_selective_checkpoint_contexts, _policy)} if way == "selective" else {}
+        again: Any = checkpoint
+        return again(computed, *args, use_reentrant=False, preserve_rng_state=False, **contexts)
 
     return checkpointed
 
@@ -228,19 +229,9 @@ def _measured(ledger: Ledger, marks: _Marks, kinds: Sequence[Kind], blocks: Sequ
         # The next block of the kind keeps what goes into it; the last one's output goes elsewhere.
         kept = kept_here + sum(s.size for s in marks.outputs[number] if 0 <= s.end <= later and s.stretch is forward)
         after = sum(gradients[number + 1 :])
-        parts.append(
-            Part(
-                kind,
-                kept_forward,
-                kept,
-                boundary,
-                peaks.get(forward.name, 0) - outside - before_forward,
-                peaks.get(backward.name, 0) - outside - before - after,
-                block_gradients,
-                forward,
-                backward,
-            )  # fmt: skip
-        )
+        peak_forward = peaks.get(forward.name, 0) - outside - before_forward
+        peak_backward = peaks.get(backward.name, 0) - outside - before - after
+        parts.append(Part(kind, kept_forward, kept, boundary, peak_forward, peak_backward, block_gradients, forward, backward))
         before_forward, before = before_forward + kept_forward, before + kept_here
     own = [stretches[name] for name in ("start", "outside", "end") if name in stretches]
     return Rehearsal(tuple(parts), outside, max(peaks.get("start", 0), peaks.get("outside", 0) - before), tuple(own))

@@ -5,16 +5,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import UserError
 from .blocks import blocks_of
 
 if TYPE_CHECKING:
     from ..models.base import ModelFamily
+    from ..models.files import ModelFiles
 
 
 class WithoutWeights:
@@ -41,7 +43,8 @@ class WithoutWeights:
     def tensor(self, part: str, name: str) -> Tensor:
         """Where the file is not there one that goes with every shape."""
         try:
-            return self._files.tensor(part, name)
+            with _disable_current_modes():  # it has values
+                return self._files.tensor(part, name)
         except UserError:
             return torch.ones(1)
 
@@ -57,7 +60,7 @@ class Kind:
 def twin_of(family: ModelFamily) -> ModelFamily:
     """The family with files that hold no weights."""
     twin = copy.copy(family)
-    twin.files = WithoutWeights(family.files)
+    twin.files = cast("ModelFiles", WithoutWeights(family.files))
     return twin
 
 
@@ -88,7 +91,8 @@ def shorten(transformer: Any, kinds: Sequence[Kind]) -> list[nn.Module]:
 def fill(model: nn.Module) -> None:
     """Gives every tensor on the meta device memory of the device at hand, which under a fake mode takes none."""
     for module in model.modules():
-        for tensors in (module._parameters, module._buffers):
+        held: tuple[Any, ...] = (module._parameters, module._buffers)
+        for tensors in held:
             for name, tensor in tensors.items():
                 if tensor is None:
                     continue

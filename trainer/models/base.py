@@ -304,7 +304,8 @@ class ModelFamily(ABC):
 
     def clip_shapes(self, frames: int, height: int, width: int) -> dict[str, tuple[int, ...]]:
         """Shapes of a clip's encoding, and of what is given of its pictures, by name, for plans made before any clip is encoded."""
-        channels, count, rows, columns = self.spec.latent_shape(frames, height, width)
+        channels, _, rows, columns = self.spec.latent_shape(frames, height, width)
+        count = (frames - 1) // self.spec.latent_stride[0] + 1  # not yet padded
         first = {"first_frame": (channels, 1, rows, columns)} if "first_frame" in self.spec.conditions else {}
         return {"latents": (channels, count, rows, columns), **first}
 
