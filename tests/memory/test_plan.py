@@ -16,7 +16,7 @@ from trainer.memory.card import CARDS, card_named
 from trainer.memory.choices import Choices
 from trainer.memory.choosing import taken
 from trainer.memory.examples import planned_micros, shapes_at
-from trainer.memory.plan import Plan, make_plan, plan_for_run, planned_choices
+from trainer.memory.plan import Plan, make_plan, plan_for_run, told_plan
 from trainer.memory.prediction import GIB, Micro, Predictor
 from trainer.models import open_model
 
@@ -159,7 +159,7 @@ def test_a_run_whose_step_cannot_be_rehearsed_goes_on_and_says_so(monkeypatch: p
     log, job = watched(heard := Watcher()), TrainingJob.parse({"memory": {"weights": "nf4"}})
     monkeypatch.setattr(plan_module, "plan_for_run", broken)
     components = SimpleNamespace(family=None, compute=SimpleNamespace(device=torch.device("cuda"), dtype=torch.bfloat16))
-    assert planned_choices(job, components, None, log) == Choices(weights="nf4")  # type: ignore[arg-type]
+    assert told_plan(job, components, None, log) is None  # type: ignore[arg-type]
     assert any("could not be predicted" in notice for notice in heard.notices)
 
 
