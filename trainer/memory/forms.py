@@ -22,7 +22,7 @@ class Form:
 FORMS = {
     "fp8": Form(1.0, in_float32=True),
     "int8": Form(1.0),
-    "nf4": Form(0.5 + 4 / 64),  # and the largest value of each 64 in float32
+    "nf4": Form(33 / 64),  # and the size of each 64 in one byte
 }
 
 
