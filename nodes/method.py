@@ -62,7 +62,7 @@ class TrainingOptimizer(io.ComfyNode):
             category=CATEGORY,
             description="Learning rate and schedule. Without this node the defaults shown here are used.",
             search_aliases=["learning rate", "adamw", "prodigy", "lion", "muon", "8-bit", "scheduler", "warmup"],
-            inputs=schema.inputs(OptimizerSettings),
+            inputs=schema.inputs(OptimizerSettings, only=("name", *(field for field in OptimizerSettings.model_fields if field != "name"))),
             outputs=[OptimizerSocket.Output("optimizer", "optimizer", tooltip="For Train Video Model.")],
         )
 

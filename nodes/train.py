@@ -51,7 +51,7 @@ LATER = (  # widgets of saved graphs keep their order
     ("memory", ("fit_into", "layer_offload_fraction")),
     ("compute", ("compile", "fp8_products", "attention", "sampling_attention")),
 )
-FOLD = ("keep", "dropout", "gradient_checkpointing", "timesteps", "shift")
+FOLD = ("keep", "if_exists", "dropout", "gradient_checkpointing", "timesteps", "shift")
 
 
 class TrainVideoModel(io.ComfyNode):
