@@ -22,6 +22,7 @@ from trainer.errors import Interrupted, UserError
 from trainer.events import EventLog, Silent, read_events
 from trainer.experts import expert_for, file_of
 from trainer.job import ComputeSettings, ObjectiveSettings
+from trainer.memory.assembly import Assembly
 from trainer.models import open_model
 from trainer.models.base import Expert
 from trainer.objectives.flow_matching import FlowMatching
@@ -62,7 +63,7 @@ class Watched:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.changed: list[set[str]] = []
         self.sigmas: list[list[float]] = []
-        step, batch = Training.one_step, FlowMatching._micro_batch
+        step, loss = Training.one_step, FlowMatching.loss
 
         def one_step(training: Training) -> None:
             before = {name: [p.detach().clone() for p in lora.parameters()] for name, lora in training.loras.items()}
@@ -71,13 +72,12 @@ class Watched:
             now = {name: lora.parameters() for name, lora in training.loras.items()}
             self.changed.append({name for name in now if not all(map(torch.equal, before[name], now[name]))})
 
-        def micro_batch(objective: FlowMatching, *arguments: Any) -> Any:
-            made = batch(objective, *arguments)
-            self.sigmas[-1] += made.sigma.tolist()
-            return made
+        def watched_loss(objective: FlowMatching, transformer: Any, batch: Any) -> Any:
+            self.sigmas[-1] += batch.sigma.tolist()
+            return loss(objective, transformer, batch)
 
         monkeypatch.setattr(Training, "one_step", one_step)
-        monkeypatch.setattr(FlowMatching, "_micro_batch", micro_batch)
+        monkeypatch.setattr(FlowMatching, "loss", watched_loss)
 
 
 @pytest.fixture(scope="module")
@@ -192,17 +192,12 @@ def test_a_noise_level_belongs_to_one_expert() -> None:
 
 
 def test_the_idle_expert_is_off_the_device(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a fake device: where each transformer was last moved to."""
+    """Where each transformer was last told to lie."""
     places: dict[int, str] = {}
-
-    def moved(module: Any, place: Any) -> Any:
-        places[id(module)] = str(place)
-        return module
-
+    for method, place in (("place", "the card"), ("park", "cpu")):
+        monkeypatch.setattr(Assembly, method, lambda self, place=place: places.update({id(self.transformer): place}))
     family = open_model(model)
     components = Components(family, Compute(ComputeSettings(device="cpu", dtype="fp32")), EventLog(Silent()))
-    components.compute.device = "the card"  # type: ignore[assignment]
-    monkeypatch.setattr(family.transformer_class, "to", moved)
     high, low = family.spec.experts
     first = components.transformer(high)
     assert places[id(first)] == "the card"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch._dynamo.exc import TorchDynamoException
 
 from tests.tiny.wan import write_tiny_wan
@@ -45,15 +46,19 @@ def failing(what: Callable, times: list[int]) -> Callable:
     return call
 
 
+def tensors(result: RunResult) -> list[torch.Tensor]:
+    return list(load_file(result.lora).values())
+
+
 def notices(result: RunResult) -> list[str]:
     return [str(e["text"]) for e in read_events(result.folder / "events.jsonl") if e["type"] == "notice" and "ran out" in str(e["text"])]
 
 
 def test_a_step_is_done_again_with_less(model: Path, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = run(settings(model, clips), Places.under(tmp_path / "whole"))
-    monkeypatch.setattr(FlowMatching, "loss", failing(FlowMatching.loss, [9, 12]))  # step 5's first batch, step 6's second
+    monkeypatch.setattr(FlowMatching, "loss", failing(FlowMatching.loss, [7, 10]))  # of steps 5 and 6, which have two batches and one
     short = run(settings(model, clips), Places.under(tmp_path / "short"))
-    assert losses(short) == losses(whole) and short.lora.read_bytes() == whole.lora.read_bytes()
+    assert losses(short) == losses(whole) and all(map(torch.equal, tensors(short), tensors(whole)))
     first, second = notices(short)
     assert "Tried to allocate 2.00 GiB.); going on with checkpointing full, 25% of the blocks offloaded" in first
     assert "50% of the blocks" in second
@@ -69,7 +74,7 @@ def test_the_last_notch_is_followed_by_an_error_and_progress_is_kept(
     model: Path, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     with monkeypatch.context() as patch:
-        patch.setattr(FlowMatching, "loss", failing(FlowMatching.loss, list(range(9, 99))))
+        patch.setattr(FlowMatching, "loss", failing(FlowMatching.loss, list(range(7, 99))))
         with pytest.raises(UserError, match=r"step 5: does not fit .*Tried to allocate.*nf4"):
             run(settings(model, clips), Places.under(tmp_path))
     assert len(run(settings(model, clips), Places.under(tmp_path)).losses) == 6

@@ -506,11 +506,12 @@ class Fed:
 
     def texts(self) -> list[tuple[int, torch.Tensor]]:
         """For each example the first of its section's indices, and its text without padding."""
-        return [
-            (int(call["indices_latents"][0]), text[mask.bool()])
-            for call in self.calls
-            for text, mask in zip(call["encoder_hidden_states"], call["encoder_attention_mask"], strict=True)
-        ]
+        found = []
+        for call in self.calls:
+            texts = call["encoder_hidden_states"]
+            masks = call.get("encoder_attention_mask", torch.ones(texts.shape[:2]))  # none where nothing is padded
+            found += [(int(call["indices_latents"][0]), text[mask.bool()]) for text, mask in zip(texts, masks, strict=True)]
+        return found
 
 
 def trained(folder: Path, output: Path, clips: Path, bucket: str, steps: int, name: str, **captions: Any) -> list[float]:
