@@ -17,6 +17,7 @@ from .blocks import blocks_of
 if TYPE_CHECKING:
     from ..models.base import ModelFamily
     from ..models.files import ModelFiles
+    from .choices import Weights
 
 
 class WithoutWeights:
@@ -28,7 +29,7 @@ class WithoutWeights:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._files, name)
 
-    def load(self, part: str, kind: Any, dtype: torch.dtype) -> Any:
+    def load(self, part: str, kind: Any, dtype: torch.dtype, weights: Weights = "as stored") -> Any:
         """The part's class by its configuration, in the precision that its weights would have."""
         from accelerate import init_empty_weights
 
