@@ -206,7 +206,7 @@ def random_data(full: Full, family: ModelFamily, sizes: Sequence[Size], count: i
         bucket = Bucket(frames=frames, height=height, width=width)
         sections = family.spec.sections(frames)
         items.append(Item(name, Path("clip.mp4"), ("a caption",), bucket, sections, 1, name, sections=sections))
-        shapes = {"latents": latents, **{key: _sized(shape, latents) for key, shape in full.given.items()}}
+        shapes = {"latents": latents, **{key: sized(shape, latents) for key, shape in full.given.items()}}
         encodings[name] = {key: torch.randn(shape, generator=generator) for key, shape in shapes.items()}
     text = {name: torch.randn(shape, generator=generator) for name, shape in full.text.items()}
     return SimpleNamespace(
@@ -218,7 +218,7 @@ def random_data(full: Full, family: ModelFamily, sizes: Sequence[Size], count: i
     )
 
 
-def _sized(shape: Sequence[int], latents: Sequence[int]) -> tuple[int, ...]:
+def sized(shape: Sequence[int], latents: Sequence[int]) -> tuple[int, ...]:
     """A shape with the latents' sides in their places."""
     sides = list(latents[-2:])
     return tuple(sides.pop(0) if side == SIDE else side for side in shape)

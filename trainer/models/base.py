@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -402,8 +403,18 @@ def constant(values: Sequence[float], like: Tensor) -> Tensor:
 def _constant(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
     import torch
 
-    with torch.inference_mode(False):  # one made in it could not be used in training
+    with kept():
         return torch.tensor(values, device=device, dtype=dtype)
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Inside the block tensors are made to be kept: with values though a rehearsal may be on, and for training in inference mode too."""
+    import torch
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    with torch.inference_mode(False), unset_fake_temporarily():
+        yield
 
 
 @lru_cache(maxsize=32)  # variants often differ in other parts only

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .base import ModelInputs
+from .base import ModelInputs, kept
 
 if TYPE_CHECKING:
     import torch
@@ -54,5 +54,6 @@ def told(transformer: Any, inputs: ModelInputs, texts: Mapping[str, str] = TEXTS
 
     transformer.text_mask.used = any(mask in inputs.kwargs for mask in texts)
     hidden = {mask: inputs.kwargs[text] for mask, text in texts.items() if mask not in inputs.kwargs}
-    ones = {mask: torch.ones(text.shape[:2], dtype=torch.bool, device=device or text.device) for mask, text in hidden.items()}
+    with kept():
+        ones = {mask: torch.ones(text.shape[:2], dtype=torch.bool, device=device or text.device) for mask, text in hidden.items()}
     return replace(inputs, kwargs=inputs.kwargs | ones)

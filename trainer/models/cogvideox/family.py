@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Problem, UserError
-from ..base import ImageEncoder, ModelFamily, TextEncoder
+from ..base import ImageEncoder, ModelFamily, TextEncoder, kept
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from ..pixels import decode_latents, encode_frames
@@ -123,7 +123,8 @@ class CogVideoX(ModelFamily):
     @cached_property
     def schedule(self) -> Schedule:
         """The model's own noise levels."""
-        return Schedule(self.files.config("scheduler"))
+        with kept():
+            return Schedule(self.files.config("scheduler"))
 
     def stack(self, encodings: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
         """Encodings as one batch; the latents begin with a copy of the first where the model takes them in pairs."""

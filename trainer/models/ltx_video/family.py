@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import draws
 from ...errors import UserError, fail
-from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder, adapter_presets, constant
+from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder, adapter_presets, constant, kept
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from ..pixels import decode_latents, encode_frames
@@ -156,8 +156,9 @@ class LTXVideo(ModelFamily):
 
     @cached_property
     def _statistics(self) -> tuple[list[float], list[float]]:
-        mean, std = (self.files.tensor("vae", name).float() for name in ("latents_mean", "latents_std"))
-        return mean.tolist(), (std / self.vae_config.get("scaling_factor", 1.0)).tolist()
+        with kept():
+            mean, std = (self.files.tensor("vae", name).float() for name in ("latents_mean", "latents_std"))
+            return mean.tolist(), (std / self.vae_config.get("scaling_factor", 1.0)).tolist()
 
     def text_inputs(self, texts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
         """{"encoder_hidden_states": [B, L, D]}, L the longest of the captions; "encoder_attention_mask" [B, L] if one is shorter."""
