@@ -73,7 +73,7 @@ def test_a_run_is_shown_cancelled_resumed_and_found_again(canvas: Canvas) -> Non
     canvas.until(f"state.step > {back['step']}")
 
     canvas.press("Sample now")
-    canvas.until("document.querySelector('.vt-slider').max === '1'")
+    canvas.until("Number(document.querySelector('.vt-slider').max) >= 1")
     canvas.press("Save now")
     canvas.until("/^Saved: step/.test(document.querySelector('.vt-saved').textContent)")
     canvas.press("Stop and keep")
