@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from diffusers.models.transformers.transformer_hunyuan_video import HunyuanVideoAttnProcessor2_0
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ..hunyuan_video.attention import MaskedAttention
 from ..text_mask import TextMask
 
 
-class MaskedAttention(HunyuanVideoAttnProcessor2_0):
+class KeyMaskedAttention(MaskedAttention):
     """The processor of the first HunyuanVideo, which computes the same and takes any mask.
 
     Its successor's makes a mask of every query with every key, even where nothing is masked. What padding is told differs
     from that, and nothing reads it: a mask of the keys alone, [B, 1, 1, N], does for the rest.
     """
-
-    def __init__(self, text_mask: TextMask) -> None:
-        super().__init__()
-        self.text_mask = text_mask
 
     def __call__(  # type: ignore[override]
         self,
@@ -41,5 +37,5 @@ def mask_where_padded(transformer: Any) -> None:
     """Gives the transformer a `text_mask`, which its blocks and its reading of the text heed."""
     transformer.text_mask = text_mask = TextMask()
     for block in transformer.transformer_blocks:
-        block.attn.set_processor(MaskedAttention(text_mask))
+        block.attn.set_processor(KeyMaskedAttention(text_mask))
     transformer.context_embedder.register_forward_pre_hook(text_mask.left_out)
