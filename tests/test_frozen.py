@@ -81,6 +81,19 @@ def test_under_a_lora_its_gradients_equal_a_plain_layers(checkpointed: bool) -> 
     assert all(a is not None and torch.equal(a, b) for a, b in zip(*grads, strict=True))
 
 
+def test_a_lora_is_attached_without_unpacking_a_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    from peft import LoraConfig
+
+    from trainer.adapters.lora import Lora
+
+    frozen, plain = frozen_and_plain(torch.float8_e4m3fn)
+    other = Lora(nn.Sequential(plain), LoraConfig(r=4, target_modules=["0"]), seed=3).weights()
+    monkeypatch.setattr(FrozenLinear, "dequantize", lambda *_: pytest.fail("a weight was unpacked"))
+    model = nn.Sequential(frozen)
+    own = Lora(model, LoraConfig(r=4, target_modules=["0"]), seed=3).weights()
+    assert torch.equal(own.pairs["0"].down, other.pairs["0"].down) and torch.equal(own.pairs["0"].up, other.pairs["0"].up)
+
+
 def test_a_frozen_layer_keeps_no_unpacked_weight_for_the_backward_pass() -> None:
     frozen, _ = frozen_and_plain(torch.float8_e4m3fn)
     kept: list[torch.Tensor] = []

@@ -182,6 +182,13 @@ def test_learning_rate_goes_up_then_down():
     assert learning_rate(11, settings, 20) > learning_rate(10, settings, 10), "training further goes on with a rate above zero"
 
 
+@pytest.mark.parametrize(("name", "index"), [("cuda", 1), ("auto", 1), ("cuda:0", 0)])
+def test_a_card_is_known_by_its_number(monkeypatch: pytest.MonkeyPatch, name: str, index: int):
+    for what, found in (("is_available", True), ("device_count", 2), ("current_device", 1), ("get_device_capability", (9, 0))):
+        monkeypatch.setattr(torch.cuda, what, lambda *_, found=found: found)
+    assert Compute(ComputeSettings(device=name)).device == torch.device("cuda", index), "some of torch.cuda takes no device without one"
+
+
 def test_settings_are_kept(family):
     assert AdapterSettings(rank=8).effective_alpha == 8
     assert Compute(ComputeSettings(device="cpu")).dtype == torch.float32

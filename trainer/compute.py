@@ -119,7 +119,8 @@ def _device(name: str) -> torch.device:
         raise fail("compute.device", f"'{name}' cannot be trained on.", "Use auto, cpu, cuda or cuda:N.")
     if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
         raise fail("compute.device", f"'{name}' is not on this machine.", "Use auto or cpu, or install a PyTorch built for your card.")
-    return device
+    # with its number: not all of torch.cuda takes a device without one
+    return torch.device("cuda", torch.cuda.current_device()) if device.type == "cuda" and device.index is None else device
 
 
 def _dtype(name: str, device: torch.device) -> torch.dtype:

@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("--setting", default=WORDS)
     parser.add_argument("--small", action="store_true", help="on the CPU, two layers")
     given = parser.parse_args()
-    device = torch.device("cpu" if given.small else "cuda")
+    device = torch.device("cpu" if given.small else "cuda:0")
     print(f"{card_of(device)}, torch {torch.__version__}", flush=True)
     print(f"{given.model}, {given.setting}: {counted(device, given.model, given.setting)}")
 

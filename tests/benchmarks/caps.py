@@ -164,7 +164,7 @@ def main() -> None:
     parser.add_argument("--eager", action="store_true", default=None, help="without compilation and fp8 products too")
     parser.add_argument("--small", action="store_true", help="on the CPU, two layers")
     given = parser.parse_args()
-    device: Any = torch.device("cpu" if given.small else "cuda")
+    device: Any = torch.device("cpu" if given.small else "cuda:0")
     print(f"{card_of(device)}, torch {torch.__version__}", flush=True)
     for number in given.rows or ROWS:
         print(result(number, device, given.auto, given.eager), flush=True)

@@ -234,7 +234,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=Plan().seconds, help="of training in full, at most")
     parser.add_argument("--small", action="store_true", help="on the CPU: two layers, a few steps")
     given = parser.parse_args()
-    device = torch.device("cpu" if given.small else "cuda")
+    device = torch.device("cpu" if given.small else "cuda:0")
     print(f"{card_of(device)}, torch {torch.__version__}", flush=True)
     if "gradients" in (given.parts or ["gradients"]):
         state = given.state / "small" if given.small else given.state

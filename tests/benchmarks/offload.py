@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--compared", type=size_of, default=SHORT, help="size of the repeatable runs")
     parser.add_argument("--small", action="store_true", help="on the CPU, two layers")
     given = parser.parse_args()
-    device = torch.device("cpu" if given.small else "cuda")
+    device = torch.device("cpu" if given.small else "cuda:0")
     speeds = bandwidth(device, GIB >> 4 if given.small else GIB)
     print(
         f"{card_of(device)}, torch {torch.__version__}; copies " + ", ".join(f"{kind} {speed:.1f} GB/s" for kind, speed in speeds.items())

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from trainer.memory.choices import Choices
 
+    Weights = Any  # a value of memory.weights
+
 WAN = "Wan 2.1 14B"
 SETTINGS = {  # those that compile first in an order that mixes models; each is a few seconds of steps
     1: (Work(WAN, (33, 480, 832)), "fp8 products compiled selective"),
@@ -91,8 +93,8 @@ class Beside:
         return {"setting": self.number, "predicted": said, "measured": self.measured.figures}
 
 
-def predicted(work: Work, choices: Choices | None, device: torch.device, cap: float = 0.0) -> Predicted:
-    """The planner's prediction for choices, or for its own where none are given; of a card it may take `cap` GiB, 0: all of it.
+def predicted(work: Work, choices: Choices | None, device: torch.device, cap: float = 0.0, weights: Weights = "auto") -> Predicted:
+    """The planner's prediction for choices, or for its own where none are given; of a card it may take `cap` GiB, 0: what is free.
 
     On a CPU the card is an H100 of the planner's table.
     """
@@ -114,12 +116,19 @@ def predicted(work: Work, choices: Choices | None, device: torch.device, cap: fl
         family, adapter, [Micro(shapes, work.batch, 1.0, str(work))], card, torch.bfloat16, experts=len(family.spec.experts)
     )
     if choices is None:
-        limits = Limits(cap * GIB + CONTEXT * GB if cap else card.memory * GB, 64 * GIB, 1000, triton_installed())
-        found = chosen(predictor, MemorySettings(), ComputeSettings(), limits)
+        limits = Limits(cap * GIB + CONTEXT * GB if cap else _free(device, card.memory) * GB, 64 * GIB, 1000, triton_installed())
+        found = chosen(predictor, MemorySettings(weights=weights), ComputeSettings(), limits)
         assert found is not None, f"the planner says that {work} does not fit"
         choices = found.choices
     said = predictor.predict(choices)
     return Predicted(choices, said.peak / GIB, said.seconds, said.compile_seconds)
+
+
+def _free(device: torch.device, whole: float) -> float:
+    """GB of a card that are free, of a CPU those of the card of the table."""
+    from trainer.memory.card import free_memory
+
+    return free_memory(device) if device.type == "cuda" else whole
 
 
 def table(device: torch.device, numbers: Sequence[int] = (), seconds: float = SECONDS) -> list[Beside]:
@@ -151,7 +160,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="writes all figures there")
     parser.add_argument("--small", action="store_true", help="on the CPU, two layers; it has no peak to compare")
     given = parser.parse_args()
-    device = torch.device("cpu" if given.small else "cuda")
+    device = torch.device("cpu" if given.small else "cuda:0")
     print(f"{card_of(device)}, torch {torch.__version__}", flush=True)
     found = table(device, given.numbers, given.seconds)
     if given.out:

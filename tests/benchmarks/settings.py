@@ -9,15 +9,19 @@ if TYPE_CHECKING:
 
 WEIGHTS = {"bf16": "unquantized", "fp8": "fp8", "int8": "int8", "nf4": "nf4"}
 PLAIN = "plain"  # diffusers, peft and gradient checkpointing, which is none of ours
+AUTO = "auto"  # what the planner chooses; before words for weights it chooses the rest
 EAGER, BF16, FP8 = "bf16 eager full", "bf16 compiled selective", "fp8 products compiled selective"
 USUAL = (PLAIN, EAGER, BF16, "fp8 compiled selective", FP8)
 
 
 def choices_of(words: str) -> Choices:
-    """What the words say: weights, products, eager or compiled, checkpointing, swap and a share of the blocks; unsaid: bf16 eager full."""
+    """What the words say: weights, products, eager or compiled, checkpointing, and shares of the blocks after lighter and swap.
+
+    Unsaid: bf16 eager full.
+    """
     from trainer.memory.choices import Checkpointing, Choices
 
-    weights, checkpointing, offload, compiled, products = "unquantized", "full", 0.0, False, False
+    weights, checkpointing, lighter, offload, compiled, products = "unquantized", "full", 0.0, 0.0, False, False
     rest = iter(words.split())
     for word in rest:
         if word in WEIGHTS:
@@ -28,20 +32,22 @@ def choices_of(words: str) -> Choices:
             compiled = word == "compiled"
         elif word == "products":
             products = True
+        elif word == "lighter":
+            lighter = float(next(rest))
         elif word == "swap":
             offload = float(next(rest))
         else:
-            raise ValueError(
-                f"'{word}' of '{words}' is none of {[*WEIGHTS, *get_args(Checkpointing), 'eager', 'compiled', 'products', 'swap']}"
-            )
-    return Choices(weights, offload, checkpointing, compiled, products)  # type: ignore[arg-type]
+            known = [*WEIGHTS, *get_args(Checkpointing), "eager", "compiled", "products", "lighter", "swap"]
+            raise ValueError(f"'{word}' of '{words}' is none of {known}")
+    return Choices(weights, offload, checkpointing, lighter, compiled, products)  # type: ignore[arg-type]
 
 
 def words_of(choices: Choices) -> str:
     """Choices in words."""
     held = next((word for word, weights in WEIGHTS.items() if weights == choices.weights), choices.weights)
     words = [held, "products" * choices.fp8_products, "compiled" if choices.compile else "eager", choices.checkpointing]
-    return " ".join(filter(None, [*words, f"swap {choices.offload:g}" if choices.offload else ""]))
+    shares = {"lighter": choices.lighter, "swap": choices.offload}
+    return " ".join(filter(None, [*words, *(f"{word} {share:g}" for word, share in shares.items() if share)]))
 
 
 def without_compiler(choices: Choices) -> Choices:

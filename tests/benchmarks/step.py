@@ -2,8 +2,8 @@
 
 A row each: seconds a step, peak memory, model-FLOPs utilisation and the ratio to the plain step of diffusers, peft and gradient
 checkpointing (`training.plain`), measured in the same run. Utilisation is the multiplications and additions that the step must do,
-without those of recomputation, per second, over what the card does in one large bf16 product. `--setting auto` asks the planner for
-`--cap` GiB. `--small` runs models of two layers on a CPU.
+without those of recomputation, per second, over what the card does in one large bf16 product. `--setting auto` and `--setting "auto
+fp8"` ask the planner, for `--cap` GiB. `--small` runs models of two layers on a CPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
 from tests.benchmarks.full_size import FULL, as_json, opened, size_of  # noqa: E402
-from tests.benchmarks.settings import PLAIN, USUAL, choices_of, words_of  # noqa: E402
+from tests.benchmarks.settings import AUTO, PLAIN, USUAL, WEIGHTS, choices_of, words_of  # noqa: E402
 from tests.benchmarks.training import RANK, STEPS, Measured, Steps, Work, card_of, measured, ours, plain, plain_inputs  # noqa: E402
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ class Row:
     """One setting's figures beside the plain step's."""
 
     work: Work
-    setting: str
+    asked: str  # the setting that was asked for
+    setting: str  # what it comes to
     measured: Measured
     utilisation: float  # not a number where the step's operations could not be counted
     ratio: float  # plain's seconds over these; not a number without plain
@@ -111,15 +112,17 @@ def rows(work: Work, settings: Sequence[str], device: torch.device, cap: float =
     needed, able = operations(work), rate(device)
     found: list[Row] = []
     for setting in sorted(settings, key=lambda name: name != PLAIN):
-        words = words_of(asked(work, device, cap)) if setting == "auto" else setting
+        words = setting
         try:
+            if setting.split()[0] == AUTO:
+                words = words_of(planned(work, device, cap, setting.removeprefix(AUTO).strip()))
             figures = measured(partial(_built, work, words, device), device, steps=steps)
         except Exception as error:  # one setting must not cost the others' figures
             print(f"{work!s:34} {words:42} {type(error).__name__}: {str(error)[:600]}", flush=True)
             continue
-        base = figures if words == PLAIN else next((row.measured for row in found if row.setting == PLAIN), None)
+        base = figures if setting == PLAIN else next((row.measured for row in found if row.asked == PLAIN), None)
         ratio = base.seconds / figures.seconds if base else float("nan")
-        found.append(Row(work, words, figures, needed / figures.seconds / able, ratio))
+        found.append(Row(work, setting, words, figures, needed / figures.seconds / able, ratio))
         print(found[-1], flush=True)
         print(as_json(found[-1].figures), file=sys.stderr, flush=True)
     return found
@@ -129,11 +132,11 @@ def _built(work: Work, words: str, device: torch.device) -> Steps:
     return plain(work, device) if words == PLAIN else ours(work, choices_of(words), device)
 
 
-def asked(work: Work, device: torch.device, cap: float) -> Any:
-    """The planner's choices for a piece of work on this card, of which it may take `cap` GiB (0: all that is free)."""
+def planned(work: Work, device: torch.device, cap: float, form: str = "") -> Any:
+    """The planner's choices for a piece of work on this card, of which it may take `cap` GiB (0: all that is free), by weights."""
     from tests.benchmarks.plan import predicted
 
-    return predicted(work, None, device, cap).choices
+    return predicted(work, None, device, cap, WEIGHTS.get(form, "auto")).choices
 
 
 def main() -> None:
@@ -149,7 +152,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=STEPS, help="steps timed")
     parser.add_argument("--small", action="store_true", help="on the CPU, two layers")
     given = parser.parse_args()
-    device = torch.device("cpu" if given.small else "cuda")
+    device = torch.device("cpu" if given.small else "cuda:0")
     print(f"{card_of(device)}, torch {torch.__version__}, bf16 product {rate(device) / 1e12:.0f} TFLOP/s", flush=True)
     from tests.benchmarks.caps import capped
 

@@ -66,19 +66,22 @@ def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
     return len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-WAYS = [("off", 0.5), ("selective", 0.0), ("full", 1.0), ("offloaded", 0.5)]
+WAYS = [
+    Choices(checkpointing="off", offload=0.5), Choices(checkpointing="products"), Choices(checkpointing="selective"),
+    Choices(checkpointing="full", offload=1.0), Choices(checkpointing="full", lighter=0.5), Choices(checkpointing="offloaded", offload=0.5),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("checkpointing", "offload"), WAYS)
-def test_equals_the_plain_step_bit_for_bit(world: World, plain: list[torch.Tensor], checkpointing: Any, offload: float) -> None:
-    assert same(plain, grads(world, Choices(checkpointing=checkpointing, offload=offload)))
+@pytest.mark.parametrize("choices", WAYS, ids=str)
+def test_equals_the_plain_step_bit_for_bit(world: World, plain: list[torch.Tensor], choices: Choices) -> None:
+    assert same(plain, grads(world, choices))
 
 
-@pytest.mark.parametrize(("checkpointing", "offload"), WAYS)
-def test_dropout_is_drawn_again(tmp_path: Path, checkpointing: Any, offload: float) -> None:
+@pytest.mark.parametrize("choices", WAYS, ids=str)
+def test_dropout_is_drawn_again(tmp_path: Path, choices: Choices) -> None:
     world = made_world(ALL[0], tmp_path)
     dropped = grads(world, PLAIN, dropout=0.3)
-    assert same(dropped, grads(world, Choices(checkpointing=checkpointing, offload=offload), dropout=0.3))
+    assert same(dropped, grads(world, choices, dropout=0.3))
     assert not same(dropped, grads(world, PLAIN))
 
 
@@ -104,7 +107,44 @@ def test_compiles_without_breaks(world: World) -> None:
 
 
 @pytest.mark.usefixtures("traced")
-@pytest.mark.parametrize("checkpointing", ["off", "full", "offloaded"])
+@pytest.mark.parametrize("checkpointing", ["off", "products", "full", "offloaded"])
 def test_compiles_with_any_checkpointing(tmp_path: Path, checkpointing: Any) -> None:
     world = made_world(ALL[0], tmp_path)
     assert close(grads(world, Choices(checkpointing=checkpointing, offload=0.5, compile=True), steps=1), grads(world, PLAIN, steps=1))
+
+
+@pytest.fixture
+def partitioned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling decides what is kept, and makes no kernels."""
+    compile = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda forward: compile(forward, backend="aot_eager_decomp_partition", fullgraph=True))
+
+
+@pytest.mark.usefixtures("partitioned")
+def test_each_way_keeps_less_than_the_one_before(tmp_path: Path) -> None:
+    world = made_world(ALL[0], tmp_path)
+    ways: list[tuple[Any, float]] = [("products", 0), ("selective", 0.5), ("selective", 0), ("full", 0)]
+    sizes = [kept(world, Choices(checkpointing=way, lighter=lighter, compile=True)) for way, lighter in ways]
+    assert sizes == sorted(set(sizes), reverse=True)
+    assert sizes[-1] <= 1.1 * kept(world, Choices(checkpointing="full")), "the inputs, and a few sums"
+
+
+def kept(world: World, choices: Choices) -> int:
+    """Bytes that autograd keeps of a forward pass beside the model's own tensors."""
+    job = world.job(schedule={"batch_size": 2}, memory={"gradient_checkpointing": "off"})
+    state, objective, _ = world.training(job, start=0.05)
+    assembly = Assembly(state.transformer, choices, CPU, LOG)
+    assembly.place()
+    own = {tensor.untyped_storage().data_ptr() for tensor in (*state.transformer.parameters(), *state.transformer.buffers())}
+    found: dict[int, int] = {}
+
+    def seen(tensor: torch.Tensor) -> torch.Tensor:
+        if (place := tensor.untyped_storage().data_ptr()) not in own:
+            found[place] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(seen, lambda tensor: tensor):
+        loss = objective.loss(state.transformer, next(objective.collect(1)))
+    del loss
+    assembly.undo()
+    return sum(found.values())

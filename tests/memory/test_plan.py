@@ -18,6 +18,7 @@ from trainer.memory.choosing import taken
 from trainer.memory.examples import planned_micros, shapes_at
 from trainer.memory.plan import Plan, make_plan, plan_for_run, told_plan
 from trainer.memory.prediction import GIB, Micro, Predictor
+from trainer.memory.rehearsal import mixed
 from trainer.models import open_model
 
 PEAK, TIME = 0.08, 0.20  # how far a prediction may be off
@@ -49,6 +50,24 @@ def test_what_fits_stays_exact_and_on_the_card() -> None:
     assert choices.weights == "as stored"
     assert choices.offload == 0
     assert not choices.on_disk
+
+
+def test_room_that_is_left_keeps_what_some_of_the_blocks_would_compute_again() -> None:
+    plans = [planned(["81x480x832"], memory={"fit_into": gb}) for gb in (20, 28, 40, 130)]
+    seconds = [plan.step_seconds for plan in plans]
+    assert seconds == sorted(set(seconds), reverse=True), [str(plan.choices) for plan in plans]
+    assert any(0 < plan.choices.lighter < 1 for plan in plans)
+    assert all(plan.training <= plan.limit for plan in plans)
+
+
+def test_a_mixed_step_has_the_last_blocks_lighter() -> None:
+    known = predictor("HunyuanVideo", None)
+    selective, products = (known.rehearsal(known.largest, Choices(checkpointing=way)) for way in ("selective", "products"))
+    both = mixed(selective, products, 45)  # of 20 double blocks and 40 single ones
+    assert [(part.kind.count, part.kept) for part in both.parts] == [
+        (15, selective.parts[0].kept), (5, products.parts[0].kept), (40, products.parts[1].kept)
+    ]  # fmt: skip
+    assert selective.peak < both.peak < products.peak
 
 
 def test_less_memory_trades_more_for_it() -> None:

@@ -94,10 +94,13 @@ def test_a_compiler_that_fails_is_done_without(model: Path, clips: Path, tmp_pat
 
 
 def test_notches() -> None:
+    assert Choices(checkpointing="selective", lighter=0.4).smaller() == Choices(checkpointing="selective", lighter=0.15)
+    assert Choices(checkpointing="selective", lighter=0.15).smaller() == Choices(checkpointing="selective")
     choices, seen = Choices(checkpointing="off"), []
     while choices is not None:
         seen.append((choices.checkpointing, choices.offload))
         choices = choices.smaller()
     assert seen == [
-        ("off", 0), ("selective", 0), ("full", 0), ("full", 0.25), ("full", 0.5), ("full", 0.75), ("full", 1.0), ("offloaded", 1.0)
+        ("off", 0), ("products", 0), ("selective", 0), ("full", 0), ("full", 0.25), ("full", 0.5), ("full", 0.75), ("full", 1.0),
+        ("offloaded", 1.0),
     ]  # fmt: skip

@@ -20,7 +20,7 @@ from trainer.models.key_tensors import to_comfy
 
 @pytest.fixture(scope="module")
 def comfy() -> Iterator[Any]:
-    with core() as package:
+    with core("lora") as package:
         yield package
 
 

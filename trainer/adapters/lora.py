@@ -37,9 +37,9 @@ class Lora:
         import torch
         from peft import inject_adapter_in_model
 
-        from ..memory.frozen import weight_dtype
+        from ..memory.frozen import weight_dtype, weights_unread
 
-        with draws.module_randomness(torch.device("cpu"), seed, "adapter"), without_broken() as reasons:
+        with draws.module_randomness(torch.device("cpu"), seed, "adapter"), without_broken() as reasons, weights_unread():
             inject_adapter_in_model(config, transformer, NAME)
         for reason in reasons:
             if log:

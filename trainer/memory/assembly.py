@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import torch
@@ -20,7 +20,7 @@ from ..errors import fail
 from .activations import HostActivations
 from .blocks import blocks_of
 from .checkpointing import checkpointed
-from .choices import Choices
+from .choices import LIGHTER, Checkpointing, Choices, lighter_blocks
 from .frozen import set_fp8_products
 from .host_memory import HostBytes, remove_left_over
 from .swap import BlockSwap, before_backward, frozen_tensors
@@ -39,8 +39,6 @@ class Assembly:
         self, transformer: nn.Module, choices: Choices, device: torch.device, log: EventLog, scratch: Path | None = None,
         random: bool = False,
     ) -> None:  # fmt: skip
-        if device.type == "cuda" and device.index is None:
-            device = torch.device("cuda", torch.cuda.current_device())
         self.transformer, self.choices, self._device, self._log = transformer, choices, device, log
         self._blocks = list(blocks_of(transformer).values())
         self._set_forward(random)
@@ -79,15 +77,17 @@ class Assembly:
             self._swap = None
 
     def _set_forward(self, random: bool) -> None:
-        choices, host = self.choices, HostActivations(self._device)
-        made = {
-            kind: checkpointed(kind, choices.checkpointing, random, choices.compile, host)
-            for kind in dict.fromkeys(map(type, self._blocks))
-            if choices.checkpointing != "off" or choices.compile
-        }
-        for block in self._blocks:
-            if type(block) in made:
-                block.__dict__["forward"] = partial(made[type(block)], block)
+        choices, host, total = self.choices, HostActivations(self._device), len(self._blocks)
+        first = total - lighter_blocks(choices, total)
+        made: dict[tuple[type[nn.Module], Checkpointing], Callable[..., Any]] = {}
+        for number, block in enumerate(self._blocks):
+            way = choices.checkpointing if number < first else LIGHTER[choices.checkpointing]
+            if way == "off" and not choices.compile:
+                continue
+            kind = type(block), way
+            if kind not in made:
+                made[kind] = checkpointed(*kind, random, choices.compile, host)
+            block.__dict__["forward"] = partial(made[kind], block)
 
     def _swapped(self, scratch: Path | None) -> BlockSwap | None:
         """Of the blocks as many as are to lie on the host, spread evenly, so that each copy has the others' work to hide behind."""

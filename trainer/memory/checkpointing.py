@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any, cast
@@ -26,18 +26,21 @@ ATTENTION = (  # operators whose results a selective checkpoint keeps, where thi
     "flash_attn::_flash_attn_varlen_forward",
     "flash_attn_3::fwd",
 )
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::_scaled_mm")  # whose results are kept beside those where the checkpoint says products
+LEAST_WORK = 1 / 8  # of a kept product's result, numbers that each of it sums up: the second product of a LoRA is less
 RECOMPILES = 64  # of one block's code: each new kind of shape is one or two
 
 
 def checkpointed(kind: type[nn.Module], way: Checkpointing, keeps_random: bool, compile: bool, host: HostActivations) -> Forward:
     """The forward pass of a class of blocks, to be called with the block first: what it keeps is decided here.
 
-    off keeps all that autograd asks for; selective the inputs and what attention gave; full the inputs only; offloaded
-    keeps those on the host. `keeps_random`: the block draws random numbers, which recomputation must draw again.
+    off keeps all that autograd asks for; products the inputs and what attention and matrix products gave; selective the inputs
+    and what attention gave; full the inputs only; offloaded keeps those on the host. `keeps_random`: the block draws random
+    numbers, which recomputation must draw again.
     """
     forward: Forward = _code_of_its_own(kind.forward)
-    if way in ("selective", "full"):
-        forward = _recomputed(forward, way == "selective", keeps_random)
+    if way in ("products", "selective", "full"):
+        forward = _recomputed(forward, way, keeps_random, compile)
     if compile:
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILES)
         forward = cast("Forward", torch.compile(forward))
@@ -53,10 +56,10 @@ def _code_of_its_own(forward: Forward) -> Forward:
     return copy
 
 
-def _recomputed(forward: Forward, selective: bool, keeps_random: bool) -> Forward:
+def _recomputed(forward: Forward, way: Checkpointing, keeps_random: bool, compile: bool) -> Forward:
     options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": keeps_random}
-    if selective:
-        options["context_fn"] = partial(create_selective_checkpoint_contexts, _keep_attention)
+    if way != "full" or compile:  # without a policy PyTorch 2.11 compiles what fp8 products give into what is kept
+        options["context_fn"] = partial(create_selective_checkpoint_contexts, partial(_policy, way))
 
     def run(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return checkpoint(forward, block, *args, **options, **kwargs)
@@ -64,9 +67,16 @@ def _recomputed(forward: Forward, selective: bool, keeps_random: bool) -> Forwar
     return _code_of_its_own(run)
 
 
-def _keep_attention(_: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-    kept = isinstance(operator, torch._ops.OpOverload) and operator.name().partition(".")[0] in ATTENTION
+def _policy(way: Checkpointing, _: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+    name = operator.name().partition(".")[0] if isinstance(operator, torch._ops.OpOverload) else ""
+    kept = (way != "full" and name in ATTENTION) or (way == "products" and name in PRODUCTS and worth_keeping(operator, args))
     return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def worth_keeping(operator: Any, args: Sequence[Any]) -> bool:
+    """Whether a product's result costs more to compute again than it takes to keep."""
+    inner, columns = (args[2] if operator.name().startswith("aten::addmm") else args[1]).shape
+    return bool(inner >= LEAST_WORK * columns)
 
 
 def _offloaded(forward: Forward, kind: type[nn.Module], keeps_random: bool, host: HostActivations) -> Forward:

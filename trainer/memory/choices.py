@@ -10,11 +10,12 @@ if TYPE_CHECKING:
 
 Quantized = Literal["fp8", "int8", "nf4"]
 Weights = Literal["as stored", "unquantized", Quantized]
-Checkpointing = Literal["off", "selective", "full", "offloaded"]
+Checkpointing = Literal["off", "products", "selective", "full", "offloaded"]
 
 
-LESS: dict[Checkpointing, Checkpointing] = {"off": "selective", "selective": "full"}
-NOTCH = 0.25  # of the blocks, offloaded at once when memory ran out
+LESS: dict[Checkpointing, Checkpointing] = {"off": "products", "products": "selective", "selective": "full"}  # what takes less memory
+LIGHTER: dict[Checkpointing, Checkpointing] = {less: more for more, less in LESS.items()}
+NOTCH = 0.25  # of the blocks, that are offloaded or keep less at once when memory ran out
 
 
 def quantized_form(weights: Weights) -> Quantized | None:
@@ -29,6 +30,7 @@ class Choices:
     weights: Weights = "as stored"
     offload: float = 0.0  # share of the blocks whose weights lie on the host, 0 to 1
     checkpointing: Checkpointing = "full"
+    lighter: float = 0.0  # share of the blocks, the last ones, that are checkpointed as LIGHTER says
     compile: bool = False
     fp8_products: bool = False
     attention: str = "auto"  # as compute.attention
@@ -36,15 +38,29 @@ class Choices:
 
     def smaller(self) -> Choices | None:
         """One notch less memory of the card, the cheapest first and none that changes what is computed; None if there is none left."""
+        if self.lighter:
+            return replace(self, lighter=max(round(self.lighter - NOTCH, 3), 0.0))
         if self.checkpointing in LESS:
             return replace(self, checkpointing=LESS[self.checkpointing])
         if self.offload < 1:
             return replace(self, offload=min(round(self.offload + NOTCH, 3), 1.0))
         return replace(self, checkpointing="offloaded") if self.checkpointing == "full" else None
 
+    @property
+    def told_checkpointing(self) -> str:
+        """How blocks are checkpointed, in words."""
+        if not self.lighter:
+            return self.checkpointing
+        return f"{self.checkpointing}, in the last {self.lighter:.0%} of the blocks {LIGHTER[self.checkpointing]}"
+
     def __str__(self) -> str:
-        parts = [f"checkpointing {self.checkpointing}", f"{self.offload:.0%} of the blocks offloaded" if self.offload else ""]
+        parts = [f"checkpointing {self.told_checkpointing}", f"{self.offload:.0%} of the blocks offloaded" if self.offload else ""]
         return ", ".join(part for part in parts if part)
+
+
+def lighter_blocks(choices: Choices, blocks: int) -> int:
+    """How many of the blocks, the last ones, are checkpointed lighter."""
+    return int(choices.lighter * blocks + 1e-6)
 
 
 def settled(memory: MemorySettings, compute: ComputeSettings) -> Choices:

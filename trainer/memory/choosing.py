@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from .card import CONTEXT, GB
-from .choices import Checkpointing, Choices, Weights, settled
+from .choices import LIGHTER, Checkpointing, Choices, Weights, settled
 from .prediction import Prediction, Predictor
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 FRAGMENTS = 1.03  # what PyTorch's allocator reserves for each byte that is used at the peak
 EXACTNESS = 1.25  # less exact weights are only taken if a step with more exact ones takes longer than this for each second of theirs
 HOST_SHARE = 0.9  # of the free host memory that offloaded weights may take
-CHECKPOINTING: tuple[Checkpointing, ...] = ("off", "selective", "full", "offloaded")
-KEEPS_ALL = 6  # activations without checkpointing are at least so many times those with selective
+CHECKPOINTING: tuple[Checkpointing, ...] = ("selective", "full", "offloaded")  # the others are those with all blocks lighter
+KEEPS_MORE = 2  # activations with lighter checkpointing are at least so many times those without
 
 
 @dataclass(frozen=True)
@@ -91,12 +91,11 @@ def _of_weights(
     ways = (wanted,) if wanted != "auto" else CHECKPOINTING
     tried: dict[Checkpointing, Choices] = {}
     for way in ways:
-        if way == "off" and wanted == "auto" and not _may_keep_all(predictor, plain, limits):
-            continue
         choices = compiled(predictor, compute, limits, replace(plain, checkpointing=way))
         prediction = predictor.predict(choices)
         if limits.fits(prediction):
-            yield Candidate(choices, prediction)
+            found = Candidate(choices, prediction)
+            yield most_lighter(predictor, found, limits) if wanted == "auto" else found
             if way != "offloaded":
                 return
         tried[way] = choices
@@ -105,9 +104,23 @@ def _of_weights(
             yield found
 
 
-def _may_keep_all(predictor: Predictor, plain: Choices, limits: Limits) -> bool:
-    selective = predictor.predict(replace(plain, checkpointing="selective"))
-    return taken(selective.peak + (KEEPS_ALL - 1) * selective.activations) <= limits.card
+def most_lighter(predictor: Predictor, found: Candidate, limits: Limits) -> Candidate:
+    """What fits with as many of the blocks checkpointed lighter as still fit, if that is faster."""
+    choices, blocks = found.choices, predictor.sizes.blocks
+    room = limits.card - taken(found.prediction.peak)
+    if choices.checkpointing not in LIGHTER or room < (KEEPS_MORE - 1) * found.prediction.activations / blocks:
+        return found
+    low, high = 0, blocks
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = limits.fits(predictor.predict(replace(choices, lighter=middle / blocks)))
+        low, high = (middle, high) if fits else (low, middle - 1)
+    whole = low == blocks
+    lighter = replace(choices, checkpointing=LIGHTER[choices.checkpointing]) if whole else replace(choices, lighter=low / blocks)
+    better = Candidate(lighter, predictor.predict(lighter))
+    if _run_seconds(better, limits) >= _run_seconds(found, limits):
+        return found
+    return most_lighter(predictor, better, limits) if whole else better
 
 
 def least_offload(predictor: Predictor, choices: Choices, limits: Limits) -> Candidate | None:

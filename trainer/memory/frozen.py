@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +17,7 @@ from .fp8_products import LEAST_ROWS, Fp8Product, multiplies, suits
 
 GGUF = "gguf."  # before the name of a GGUF type
 PIECE = 1 << 24  # numbers that are converted at once: on their way they are float32
+_unread: ContextVar[bool] = ContextVar("weights are not read", default=False)
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,10 @@ class FrozenLinear(nn.Linear):
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
-        """The dequantised weight, made anew each time it is asked for."""
+        """The dequantised weight, made anew each time it is asked for; of its size, and not a number, where `weights_unread`."""
+        if _unread.get():
+            none = torch.tensor(math.nan, dtype=self.compute_dtype, device=self.weight_data.device)
+            return none.expand(self.out_features, self.in_features)
         return self.dequantize()
 
     def forward(self, input: Tensor) -> Tensor:
@@ -133,6 +141,16 @@ class _FrozenProduct(torch.autograd.Function):
         with torch.autocast(grad.device.type, enabled=False):
             weight = dequantize(data, scale, ctx.form, grad.dtype, ctx.columns, table)
             return grad @ weight, None, None, None, None, None
+
+
+@contextmanager
+def weights_unread() -> Iterator[None]:
+    """Inside the block only sizes, precision and device of frozen weights are asked for: PEFT does so twenty times a layer."""
+    before = _unread.set(True)
+    try:
+        yield
+    finally:
+        _unread.reset(before)
 
 
 def weight_dtype(layer: nn.Linear) -> torch.dtype:

@@ -55,7 +55,7 @@ class Plan:
             ("card", f"{self.card}, {self.limit:.1f} GB to use"),
             ("largest batch", self.size),
             ("frozen weights", f"{c.weights}{f', {c.offload:.0%} of the blocks on the {self._place}' if c.offload else ''}"),
-            ("checkpointing", c.checkpointing),
+            ("checkpointing", c.told_checkpointing),
             ("compiled", ("yes" + (", products in fp8" if c.fp8_products else "")) if c.compile else "no"),
             (
                 "training",

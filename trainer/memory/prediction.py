@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from .choices import LIGHTER, Checkpointing, Choices, lighter_blocks
 from .step_time import compile_seconds, step_seconds
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from ..job import AdapterSettings
     from ..models.base import ModelFamily
     from .card import Card
-    from .choices import Choices
     from .rehearsal import Rehearsal, Shapes
 
 GIB = 1 << 30
@@ -75,10 +75,17 @@ class Predictor:
 
     def rehearsal(self, micro: Micro, choices: Choices) -> Rehearsal:
         """A step's rehearsal under these choices."""
+        from .rehearsal import mixed
+
+        lighter = lighter_blocks(choices, self.sizes.blocks)
+        whole = self._rehearsed(micro, choices, choices.checkpointing)
+        return mixed(whole, self._rehearsed(micro, choices, LIGHTER[choices.checkpointing]), lighter) if lighter else whole
+
+    def _rehearsed(self, micro: Micro, choices: Choices, checkpointing: Checkpointing) -> Rehearsal:
         from .rehearsal import rehearse
 
         form = self.form(choices)
-        checkpointing = "full" if choices.checkpointing == "offloaded" else choices.checkpointing
+        checkpointing = "full" if checkpointing == "offloaded" else checkpointing
         key = (micro.shapes, micro.batch, checkpointing, form, choices.fp8_products)
         if key not in self.rehearsed:
             self.rehearsed[key] = rehearse(

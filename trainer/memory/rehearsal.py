@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from .card_arithmetic import CardArithmetic
+from .checkpointing import worth_keeping
 from .control_values import Masks
 from .forms import FORMS, hold
 from .ledger import ATTENTION, Ledger, Storage, Stretch
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ..models.base import ModelFamily
     from .choices import Checkpointing
 
+PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten._scaled_mm.default}
 KEPT_OPERATIONS = {packet.default for packet in ATTENTION}
 FORWARD, BACKWARD = "forward", "backward"
 
@@ -85,6 +87,18 @@ class Rehearsal:
         """Each stretch and how many times it comes in a step."""
         blocks = [(stretch, part.kind.count) for part in self.parts for stretch in (part.forward, part.backward)]
         return [*blocks, *((stretch, 1) for stretch in self.work_outside)]
+
+
+def mixed(rehearsal: Rehearsal, lighter: Rehearsal, count: int) -> Rehearsal:
+    """A step whose last `count` blocks are those of the lighter one."""
+    parts: list[Part] = []
+    for part, other in zip(reversed(rehearsal.parts), reversed(lighter.parts), strict=True):
+        own = min(count, part.kind.count)
+        count -= own
+        for which, number in ((other, own), (part, part.kind.count - own)):
+            if number:
+                parts.append(replace(which, kind=replace(which.kind, count=number)))
+    return replace(rehearsal, parts=tuple(reversed(parts)))
 
 
 def rehearse(
@@ -197,15 +211,17 @@ def _checkpoint(way: Checkpointing) -> Callable[..., Any]:
             with CardArithmetic():  # autograd recomputes outside of function modes
                 return block(*args)
 
-        contexts: dict[str, Any] = {"context_fn": partial(create_selective_checkpoint_contexts, _policy)} if way == "selective" else {}
+        policy = partial(create_selective_checkpoint_contexts, partial(_policy, way))
+        contexts: dict[str, Any] = {"context_fn": policy} if way != "full" else {}
         again: Any = checkpoint
         return again(computed, *args, use_reentrant=False, preserve_rng_state=False, **contexts)
 
     return checkpointed
 
 
-def _policy(context: Any, operation: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-    return CheckpointPolicy.MUST_SAVE if operation in KEPT_OPERATIONS else CheckpointPolicy.PREFER_RECOMPUTE
+def _policy(way: Checkpointing, _: Any, operation: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+    kept = operation in KEPT_OPERATIONS or (way == "products" and operation in PRODUCTS and worth_keeping(operation, args))
+    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def _measured(ledger: Ledger, marks: _Marks, kinds: Sequence[Kind], blocks: Sequence[nn.Module], fused: bool) -> Rehearsal:
