@@ -177,8 +177,8 @@ class MemorySettings(Settings):
         0.0, "Fit into", "Memory of the card that training may take; 0 takes what other programs leave free. Weights, offloading and "
         "checkpointing that are left at auto are chosen by it.", unit="GB", ge=0, le=1024, step=1,
     )  # fmt: skip
-    gradient_checkpointing: Literal["auto", "off", "products", "selective", "full", "offloaded"] = setting(
-        "auto", "Gradient checkpointing", "Computes activations again instead of keeping them. products keeps what attention and matrix "
+    gradient_checkpointing: Literal["auto", "off", "light", "selective", "full", "offloaded"] = setting(
+        "auto", "Gradient checkpointing", "Computes activations again instead of keeping them. light keeps what attention and matrix "
         "products gave; selective what attention gave, the dearest part; full only what goes into each block; offloaded keeps that in the "
         "host's memory. auto: the fastest that fits, for some blocks another than for the rest.",
         advanced=True,

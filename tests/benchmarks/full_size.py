@@ -172,6 +172,7 @@ def random_model(
             layer = _quantized(module, form, dtype)
             parent, _, place = path.rpartition(".")
             setattr(made.get_submodule(parent), place, layer)
+            module._parameters.clear()  # this loop's list holds the module
         for tensor in (*layer.parameters(recurse=False), *layer.buffers(recurse=False)):
             tensor.data = tensor.data.to(home)
     return made.eval()

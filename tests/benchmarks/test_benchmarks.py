@@ -34,7 +34,14 @@ def test_acceptance_imports(file: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [*USUAL[1:], "nf4 compiled full swap 0.5", "int8 eager off", "fp8 products compiled offloaded swap 1", "bf16 eager selective"]
+    "words",
+    [
+        *USUAL[1:],
+        "nf4 compiled full swap 0.5",
+        "fp8 products compiled light",
+        "fp8 products compiled offloaded swap 1",
+        "bf16 compiled selective lighter 0.5",
+    ],
 )
 def test_words_say_the_choices(words: str) -> None:
     assert words_of(choices_of(words)) == words

@@ -67,7 +67,7 @@ def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
 
 
 WAYS = [
-    Choices(checkpointing="off", offload=0.5), Choices(checkpointing="products"), Choices(checkpointing="selective"),
+    Choices(checkpointing="off", offload=0.5), Choices(checkpointing="light"), Choices(checkpointing="selective"),
     Choices(checkpointing="full", offload=1.0), Choices(checkpointing="full", lighter=0.5), Choices(checkpointing="offloaded", offload=0.5),
 ]  # fmt: skip
 
@@ -107,7 +107,7 @@ def test_compiles_without_breaks(world: World) -> None:
 
 
 @pytest.mark.usefixtures("traced")
-@pytest.mark.parametrize("checkpointing", ["off", "products", "full", "offloaded"])
+@pytest.mark.parametrize("checkpointing", ["off", "light", "full", "offloaded"])
 def test_compiles_with_any_checkpointing(tmp_path: Path, checkpointing: Any) -> None:
     world = made_world(ALL[0], tmp_path)
     assert close(grads(world, Choices(checkpointing=checkpointing, offload=0.5, compile=True), steps=1), grads(world, PLAIN, steps=1))
@@ -123,7 +123,7 @@ def partitioned(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("partitioned")
 def test_each_way_keeps_less_than_the_one_before(tmp_path: Path) -> None:
     world = made_world(ALL[0], tmp_path)
-    ways: list[tuple[Any, float]] = [("products", 0), ("selective", 0.5), ("selective", 0), ("full", 0)]
+    ways: list[tuple[Any, float]] = [("light", 0), ("selective", 0.5), ("selective", 0), ("full", 0)]
     sizes = [kept(world, Choices(checkpointing=way, lighter=lighter, compile=True)) for way, lighter in ways]
     assert sizes == sorted(set(sizes), reverse=True)
     assert sizes[-1] <= 1.1 * kept(world, Choices(checkpointing="full")), "the inputs, and a few sums"

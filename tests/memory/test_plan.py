@@ -62,12 +62,12 @@ def test_room_that_is_left_keeps_what_some_of_the_blocks_would_compute_again() -
 
 def test_a_mixed_step_has_the_last_blocks_lighter() -> None:
     known = predictor("HunyuanVideo", None)
-    selective, products = (known.rehearsal(known.largest, Choices(checkpointing=way)) for way in ("selective", "products"))
-    both = mixed(selective, products, 45)  # of 20 double blocks and 40 single ones
+    selective, light = (known.rehearsal(known.largest, Choices(checkpointing=way)) for way in ("selective", "light"))
+    both = mixed(selective, light, 45)  # of 20 double blocks and 40 single ones
     assert [(part.kind.count, part.kept) for part in both.parts] == [
-        (15, selective.parts[0].kept), (5, products.parts[0].kept), (40, products.parts[1].kept)
+        (15, selective.parts[0].kept), (5, light.parts[0].kept), (40, light.parts[1].kept)
     ]  # fmt: skip
-    assert selective.peak < both.peak < products.peak
+    assert selective.peak < both.peak < light.peak
 
 
 def test_less_memory_trades_more_for_it() -> None:

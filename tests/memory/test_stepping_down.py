@@ -101,6 +101,6 @@ def test_notches() -> None:
         seen.append((choices.checkpointing, choices.offload))
         choices = choices.smaller()
     assert seen == [
-        ("off", 0), ("products", 0), ("selective", 0), ("full", 0), ("full", 0.25), ("full", 0.5), ("full", 0.75), ("full", 1.0),
+        ("off", 0), ("light", 0), ("selective", 0), ("full", 0), ("full", 0.25), ("full", 0.5), ("full", 0.75), ("full", 1.0),
         ("offloaded", 1.0),
     ]  # fmt: skip

@@ -26,7 +26,7 @@ ATTENTION = (  # operators whose results a selective checkpoint keeps, where thi
     "flash_attn::_flash_attn_varlen_forward",
     "flash_attn_3::fwd",
 )
-PRODUCTS = ("aten::mm", "aten::addmm", "aten::_scaled_mm")  # whose results are kept beside those where the checkpoint says products
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::_scaled_mm")  # whose results are kept beside those where the checkpoint is light
 LEAST_WORK = 1 / 8  # of a kept product's result, numbers that each of it sums up: the second product of a LoRA is less
 RECOMPILES = 64  # of one block's code: each new kind of shape is one or two
 
@@ -34,12 +34,12 @@ RECOMPILES = 64  # of one block's code: each new kind of shape is one or two
 def checkpointed(kind: type[nn.Module], way: Checkpointing, keeps_random: bool, compile: bool, host: HostActivations) -> Forward:
     """The forward pass of a class of blocks, to be called with the block first: what it keeps is decided here.
 
-    off keeps all that autograd asks for; products the inputs and what attention and matrix products gave; selective the inputs
+    off keeps all that autograd asks for; light the inputs and what attention and matrix products gave; selective the inputs
     and what attention gave; full the inputs only; offloaded keeps those on the host. `keeps_random`: the block draws random
     numbers, which recomputation must draw again.
     """
     forward: Forward = _code_of_its_own(kind.forward)
-    if way in ("products", "selective", "full"):
+    if way in ("light", "selective", "full"):
         forward = _recomputed(forward, way, keeps_random, compile)
     if compile:
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILES)
@@ -69,7 +69,7 @@ def _recomputed(forward: Forward, way: Checkpointing, keeps_random: bool, compil
 
 def _policy(way: Checkpointing, _: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
     name = operator.name().partition(".")[0] if isinstance(operator, torch._ops.OpOverload) else ""
-    kept = (way != "full" and name in ATTENTION) or (way == "products" and name in PRODUCTS and worth_keeping(operator, args))
+    kept = (way != "full" and name in ATTENTION) or (way == "light" and name in PRODUCTS and worth_keeping(operator, args))
     return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 
 

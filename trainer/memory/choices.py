@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 Quantized = Literal["fp8", "int8", "nf4"]
 Weights = Literal["as stored", "unquantized", Quantized]
-Checkpointing = Literal["off", "products", "selective", "full", "offloaded"]
+Checkpointing = Literal["off", "light", "selective", "full", "offloaded"]
 
 
-LESS: dict[Checkpointing, Checkpointing] = {"off": "products", "products": "selective", "selective": "full"}  # what takes less memory
+LESS: dict[Checkpointing, Checkpointing] = {"off": "light", "light": "selective", "selective": "full"}  # what takes less memory
 LIGHTER: dict[Checkpointing, Checkpointing] = {less: more for more, less in LESS.items()}
 NOTCH = 0.25  # of the blocks, that are offloaded or keep less at once when memory ran out
 

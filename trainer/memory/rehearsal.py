@@ -220,7 +220,7 @@ def _checkpoint(way: Checkpointing) -> Callable[..., Any]:
 
 
 def _policy(way: Checkpointing, _: Any, operation: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-    kept = operation in KEPT_OPERATIONS or (way == "products" and operation in PRODUCTS and worth_keeping(operation, args))
+    kept = operation in KEPT_OPERATIONS or (way == "light" and operation in PRODUCTS and worth_keeping(operation, args))
     return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 
 
