@@ -2,12 +2,12 @@
 
 HunyuanVideo-1.5 (4.98 s, 24.8 GiB) is not among them: its attention had a mask of all pairs then, and has none now.
 
-Uncompiled: tests/benchmarks/families.py, full checkpointing. Compiled: the prototype of design.md, each block with its checkpoint.
+Uncompiled: tests/benchmarks/families.py, full checkpointing. OWN: tests/benchmarks/step.py.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -37,12 +37,24 @@ class Measured:
     size: tuple[int, int, int] | None = None
 
     def __str__(self) -> str:
-        way = [self.choices.weights, self.choices.checkpointing, *(["compiled"] if self.choices.compile else [])]
+        way = [self.choices.weights, self.choices.told_checkpointing, *(["compiled"] if self.choices.compile else [])]
         return " ".join([self.name, *map(str, self.size or ()), *way])
 
 
-SHORT = (33, 480, 832)
+SHORT, FEW, FEWEST = (33, 480, 832), (17, 320, 512), (9, 384, 384)
+OWN = [
+    Measured("Wan 2.1 14B", 9.76, 74.6, COMPILED),
+    Measured("Wan 2.1 14B", 8.38, 61.1, FP8),
+    Measured("Wan 2.1 14B", 2.89, 48.3, COMPILED, SHORT),
+    Measured("Wan 2.1 14B", 2.33, 35.2, FP8, SHORT),
+    Measured("Wan 2.1 14B", 9.42, 126.7, replace(COMPILED, lighter=0.5)),
+    Measured("Wan 2.1 14B", 0.36, 18.1, FP8, FEWEST),
+    Measured("Wan 2.1 1.3B", 0.17, 4.5, COMPILED, FEW),
+    Measured("Wan 2.1 1.3B", 0.30, 3.3, FP8, FEW),
+    Measured("Wan 2.1 1.3B", 0.46, 3.9, size=FEW),
+]
 STEPS = [
+    *OWN,
     Measured("Wan 2.1 14B", 13.47, 51.2),
     Measured("Wan 2.1 1.3B", 2.81, 10.1),
     Measured("Wan 2.2 5B", 4.76, 24.4),
@@ -54,10 +66,6 @@ STEPS = [
     Measured("HiDream-I1", 2.06, 37.3),
     Measured("Wan 2.1 14B", 12.38, 38.2, Choices(weights="fp8")),
     Measured("Wan 2.1 14B", 4.3, 39.7, size=SHORT),
-    Measured("Wan 2.1 14B", 9.8, 74.5, COMPILED),
-    Measured("Wan 2.1 14B", 8.6, 62.2, FP8),
-    Measured("Wan 2.1 14B", 2.9, 48.2, COMPILED, SHORT),
-    Measured("Wan 2.1 14B", 2.4, 35.5, FP8, SHORT),
 ]
 
 

@@ -85,8 +85,8 @@ def test_settings_that_are_not_auto_are_kept() -> None:
 
 
 def test_the_largest_bucket_governs() -> None:
-    alone, both = planned(["33x256x256"]), planned(["33x256x256", "1x256x256"])
-    assert both.size == alone.size == "33x256x256, batch 1"
+    alone, both = planned(["33x480x832"]), planned(["33x480x832", "1x256x256"])
+    assert both.size == alone.size == "33x480x832, batch 1"
     assert both.training == pytest.approx(alone.training, rel=0.05)
     assert both.step_seconds < alone.step_seconds
 
@@ -115,10 +115,14 @@ def test_little_host_memory_sends_offloaded_blocks_to_disk() -> None:
 
 
 def test_old_cards_are_not_compiled_for_fp8() -> None:
-    fp8 = {"weights": "fp8"}
-    assert not planned(["17x256x256"], "RTX 3090", memory=fp8).choices.fp8_products
-    forced = {"compile": "on"}
-    assert planned(["17x256x256"], "RTX 4090", memory=fp8, compute=forced).choices.fp8_products
+    fp8, forced = {"weights": "fp8"}, {"compile": "on"}
+    assert not planned(["33x480x832"], "RTX 3090", memory=fp8).choices.fp8_products
+    assert planned(["33x480x832"], "RTX 4090", memory=fp8, compute=forced).choices.fp8_products
+
+
+def test_small_steps_are_not_multiplied_in_fp8() -> None:
+    """On an H200 they took 0.30 s rather than 0.17 (OWN in measured.py): rounding to fp8 takes the host longer than it saves the card."""
+    assert not planned(["17x256x256"], memory={"weights": "fp8"}, compute={"compile": "on"}).choices.fp8_products
 
 
 def test_accumulation_takes_longer_and_no_more_memory() -> None:

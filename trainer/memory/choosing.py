@@ -58,7 +58,7 @@ def chosen(predictor: Predictor, memory: MemorySettings, compute: ComputeSetting
 
     None if nothing fits.
     """
-    if not limits.fits(smallest(predictor).prediction):
+    if not limits.fits(smallest(predictor, limits).prediction):
         return None
     best: list[Candidate] = []
     for weights in _weights(predictor, memory):
@@ -138,26 +138,27 @@ def least_offload(predictor: Predictor, choices: Choices, limits: Limits) -> Can
 
 
 def compiled(predictor: Predictor, compute: ComputeSettings, limits: Limits, choices: Choices) -> Choices:
-    """The choices with blocks compiled and products in fp8 where the settings, the card and the length of the run allow."""
+    """The choices with blocks compiled and products in fp8 where the settings and the card allow, if a run takes less time so."""
     card, products = predictor.card, compute.fp8_products
-    form = predictor.form(choices)
-    able = limits.compiler and card.compiles and predictor.family.spec.compiles
-    fp8 = products == "on" or (products == "auto" and card.fp8_products and form == "fp8")
-    if compute.compile == "off" or (compute.compile == "auto" and not able):
-        return replace(choices, compile=False, fp8_products=products == "on")
-    faster = replace(choices, compile=True, fp8_products=fp8)
-    if compute.compile == "on":
-        return faster
     plain = replace(choices, compile=False, fp8_products=products == "on")
-    gained = (predictor.predict(plain).seconds - predictor.predict(faster).seconds) * limits.steps
-    return faster if gained > predictor.predict(faster).compile_seconds else plain
+    faster = [plain] if compute.compile != "on" else []
+    if compute.compile == "on" or (compute.compile == "auto" and _compiles(predictor, limits)):
+        faster.append(replace(plain, compile=True))
+        if products == "auto" and card.fp8_products and predictor.form(choices) == "fp8":
+            faster.append(replace(plain, compile=True, fp8_products=True))
+    return min(faster, key=lambda found: _run_seconds(Candidate(found, predictor.predict(found)), limits))
+
+
+def _compiles(predictor: Predictor, limits: Limits) -> bool:
+    return limits.compiler and predictor.card.compiles and predictor.family.spec.compiles
 
 
 def _run_seconds(candidate: Candidate, limits: Limits) -> float:
     return candidate.prediction.seconds * limits.steps + candidate.prediction.compile_seconds
 
 
-def smallest(predictor: Predictor) -> Candidate:
-    """What takes least of the card: nf4, all blocks and activations on the host."""
-    choices = Choices(weights=cast("Weights", "nf4"), offload=1.0, checkpointing="offloaded")
-    return Candidate(choices, predictor.predict(choices))
+def smallest(predictor: Predictor, limits: Limits) -> Candidate:
+    """What takes least of the card: nf4, all blocks and activations on the host, compiled if that takes less."""
+    plain = Choices(weights=cast("Weights", "nf4"), offload=1.0, checkpointing="offloaded")
+    ways = [plain, replace(plain, compile=True)] if _compiles(predictor, limits) else [plain]
+    return min((Candidate(choices, predictor.predict(choices)) for choices in ways), key=lambda found: found.prediction.peak)

@@ -95,7 +95,7 @@ def make_plan(
     found = chosen(predictor, memory, compute, limits)
     if found is None:
         changes = cheapest(predictor, memory, compute, limits, size)
-        least = taken(smallest(predictor).prediction.peak) / GB
+        least = taken(smallest(predictor, limits).prediction.peak) / GB
         cure = "Any of these would fit: " + "; ".join(map(str, changes)) + "." if changes else "Use another card or a smaller model."
         problem = f"training needs more than the {limit:.1f} GB that it may take; at this size never less than {least:.1f} GB."
         raise fail("memory.fit_into", problem, cure)

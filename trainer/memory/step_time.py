@@ -15,7 +15,8 @@ ATTENTION = {"attention": 0.71, "narrow attention": 0.42, "masked attention": 0.
 MOVING = 0.79
 LAUNCH = 30e-6  # seconds that the host takes to start an operation outside of compiled code, autograd and PEFT included
 WAIT = 300e-6  # seconds of each time that the host waits for a value: finding what a mask selects, the copy back, the queue run dry
-COMPILED_LAUNCH = 3e-6
+COMPILED_LAUNCH = 11e-6  # for each operation that was compiled, most of which are fused with others
+FP8_LAUNCH = 130e-6  # more for each product in fp8: its numbers are rounded and laid out first
 COMPILING = 0.06  # seconds for each operation of a block, and once for each
 COMPILER_START = 15.0
 
@@ -31,11 +32,12 @@ def step_seconds(rehearsal: Rehearsal, card: Card, compiled: bool, adapter_weigh
 
 def _stretch_seconds(stretch: Stretch, card: Card, fused: bool) -> float:
     launch = COMPILED_LAUNCH if fused else LAUNCH
+    launches = sum(n * (launch + (FP8_LAUNCH if operation.kind == "fp8 product" else 0)) for operation, n in stretch.operations.items())
     each = [(operation_seconds(operation, card), n) for operation, n in stretch.operations.items() if _counts(operation, fused)]
     moved = stretch.fused / (card.bandwidth * 1e9 * MOVING) if fused else 0.0
     if stretch.waits:  # the host cannot run ahead, so that neither makes up for where the other is slow
         return sum(n * max(seconds, launch) for seconds, n in each) + moved + stretch.waits * WAIT
-    return max(sum(n * seconds for seconds, n in each) + moved, sum(stretch.operations.values()) * launch)
+    return max(sum(n * seconds for seconds, n in each) + moved, launches)
 
 
 def _counts(operation: Operation, fused: bool) -> bool:
