@@ -33,8 +33,8 @@ RUNS, RUN_STEPS = 3, 20
 IDLE = 3.0  # seconds after a run before memory is looked at
 LIMIT = 400.0  # seconds for one prompt
 MIB = 1 << 20
-SPEED = (Work("Wan 2.1 14B", (33, 480, 832)), FP8, 0)  # line 12; the last is GB that it must fit into, 0: all
-CAPPED = (ROWS[2].work, ROWS[2].choices, ROWS[2].gb)  # line 22
+SPEED = (Work("Wan 2.1 14B", (33, 480, 832)), FP8, 0)  # the work of line 12; the last is GB that it must fit into, 0: all
+CAPPED = (ROWS[2].work, "fp8 products compiled full swap 0.8", ROWS[2].gb)  # the work of line 22
 
 
 @contextmanager

@@ -98,11 +98,11 @@ def _ran(what: str, done: bool) -> Check:
     return Check(what, "ran" if done else "failed, see above", "runs", done)
 
 
-def under_cap(number: int, auto: bool) -> list[Check]:
+def under_cap(number: int) -> list[Check]:
     """A row under its cap, its time beside that without."""
     from tests.benchmarks.caps import result
 
-    found: Result = result(number, place(), auto=auto)
+    found: Result = result(number, place())
     print(f"  {found}".replace("\n", "\n  "), flush=True)
     checks = []
     for words, own in found.under_cap.items():
@@ -263,7 +263,7 @@ def shortage_on_cpu() -> list[Check]:
 
 LINES: Lines = {6: ("Out of memory, and compiling, on a CPU", shortage_on_cpu), 8: ("On a CPU at tiny size", on_cpu)}
 ON_GPU: Lines = {number: (f"Speed: {work}", partial(speed, number)) for number, (work, _, _) in SPEEDS.items()}
-ON_GPU |= {20 + number: (f"Under a cap: {row}", partial(under_cap, number, "--auto" in sys.argv)) for number, row in ROWS.items()}
+ON_GPU |= {20 + number: (f"Under a cap: {row}", partial(under_cap, number)) for number, row in ROWS.items()}
 ON_GPU |= {
     3: ("Block swap", block_swap),
     4: ("The planner", planner),
@@ -274,12 +274,11 @@ ON_GPU |= {
     71: ("Steps by Train in ComfyUI", trained_in_comfyui),
     72: ("Memory after runs in ComfyUI", memory_in_comfyui),
 }
-OWN = ("--small", "--auto")  # words that are ours, not those of `main`
 
 if __name__ == "__main__":
     if SMALL:
         sys.argv += [] if "--gpu" in sys.argv else ["--gpu"]
-    sys.argv = [word for word in sys.argv if word not in OWN]
+    sys.argv = [word for word in sys.argv if word != "--small"]
     with traced_only() if SMALL else nullcontext():
         status = main(LINES, ON_GPU)
     sys.exit(status)

@@ -1,8 +1,8 @@
-"""Steps under a hard cap of the card's memory: `python tests/benchmarks/caps.py [row ...] [--eager] [--auto]`, see ROWS for the rows.
+"""Steps under a hard cap of the card's memory: `python tests/benchmarks/caps.py [row ...] [--eager] [--setting WORDS]`, see ROWS.
 
 A row is a piece of work and the GB of a card that it must fit: the process may allocate a GiB less, for what the driver takes. It is
-timed without a cap first, at the choices that are fastest on a large card. `--auto` asks the planner for the choices under the cap
-instead of those of the table; `--eager` measures without compilation and fp8 products too; `--small` runs on a CPU, uncapped.
+timed without a cap first. The planner chooses how, with and without the cap, unless `--setting` says it for the cap; `--eager`
+measures without compilation and fp8 products too; `--small` runs on a CPU, uncapped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
 from tests.benchmarks.full_size import as_json  # noqa: E402
-from tests.benchmarks.settings import FP8, choices_of, without_compiler, words_of  # noqa: E402
+from tests.benchmarks.settings import choices_of, words_of  # noqa: E402
 from tests.benchmarks.training import GIB, STEPS, WARM_UP, Measured, Way, Work, card_of, measured, ours, release, timed  # noqa: E402
 
 if TYPE_CHECKING:
@@ -34,13 +34,10 @@ TURN = WARM_UP + STEPS  # steps of one expert before it is the other's turn
 
 @dataclass(frozen=True)
 class Capped:
-    """A piece of work, the GB of a card that it must fit, and choices: those that should fit, and the fastest without a cap."""
+    """A piece of work, and the GB of a card that it must fit."""
 
     work: Work
     gb: int
-    choices: str
-    uncapped: str = FP8
-    eager: str = ""  # other choices for without compilation, which keeps more in memory
 
     @property
     def cap(self) -> float:
@@ -53,17 +50,16 @@ class Capped:
 
 SMALLEST, SMALL, LONG = (9, 384, 384), (17, 512, 512), (81, 512, 512)
 WAN, OF_TWO = "Wan 2.1 14B", "Wan 2.2 A14B"
-STREAMED = "fp8 products compiled offloaded swap 1"
 ROWS = {
-    1: Capped(Work(WAN, SMALLEST), 8, "fp8 products compiled full swap 1"),
-    2: Capped(Work(WAN, SMALL, batch=2), 16, "fp8 products compiled full swap 0.8", eager="fp8 eager offloaded swap 0.8"),
-    3: Capped(Work(WAN, LONG), 16, STREAMED),
-    4: Capped(Work(WAN, (81, 480, 832)), 24, "fp8 products compiled offloaded swap 0.75", eager="fp8 eager offloaded swap 1"),
-    5: Capped(Work(WAN, SMALL, batch=4), 24, "fp8 products compiled full swap 0.9", eager="fp8 eager offloaded swap 0.75"),
-    6: Capped(Work(WAN, (33, 768, 768), batch=8), 48, STREAMED, uncapped="fp8 products compiled offloaded"),
-    7: Capped(Work("HunyuanVideo", rank=128, layers=ATTENTION), 16, "fp8 products compiled offloaded swap 0.75"),
-    8: Capped(Work("FramePack"), 12, STREAMED),
-    9: Capped(Work(OF_TWO, SMALLEST), 8, "fp8 products compiled full swap 1", uncapped="fp8 products compiled selective"),
+    1: Capped(Work(WAN, SMALLEST), 8),
+    2: Capped(Work(WAN, SMALL, batch=2), 16),
+    3: Capped(Work(WAN, LONG), 16),
+    4: Capped(Work(WAN, (81, 480, 832)), 24),
+    5: Capped(Work(WAN, SMALL, batch=4), 24),
+    6: Capped(Work(WAN, (33, 768, 768), batch=8), 48),
+    7: Capped(Work("HunyuanVideo", rank=128, layers=ATTENTION), 16),
+    8: Capped(Work("FramePack"), 12),
+    9: Capped(Work(OF_TWO, SMALLEST), 8),
 }
 WITHOUT_COMPILER = (16, 24)  # GB of the rows that must also fit without compilation and fp8 products
 
@@ -73,6 +69,7 @@ class Result:
     """A capped row's figures: without a cap, and under it by the words of the choices; what went wrong in place of a figure."""
 
     row: Capped
+    free: str  # the choices without a cap
     uncapped: Measured | str
     under_cap: dict[str, Measured | str]
 
@@ -82,7 +79,7 @@ class Result:
         return float("nan") if isinstance(own, str) or isinstance(self.uncapped, str) else own.seconds / self.uncapped.seconds
 
     def __str__(self) -> str:
-        lines = [f"{self.row}", f"  without a cap, {self.row.uncapped}: {self.uncapped}"]
+        lines = [f"{self.row}", f"  without a cap, {self.free}: {self.uncapped}"]
         lines += [f"  {words}: {found}  ratio {self.ratio(words):.2f}" for words, found in self.under_cap.items()]
         return "\n".join(lines)
 
@@ -104,23 +101,18 @@ def capped(device: torch.device, gib: float) -> Iterator[None]:
         torch.cuda.set_per_process_memory_fraction(1.0, device)
 
 
-def result(number: int, device: torch.device, auto: bool = False, eager: bool | None = None) -> Result:
+def result(number: int, device: torch.device, setting: str = "", eager: bool | None = None) -> Result:
     """A row, measured; `eager` None goes by the GB."""
+    from tests.benchmarks.plan import planned
+
     row = ROWS[number]
     work = replace(row.work, small=device.type == "cpu")
-    under = [planned(work, device, row.cap) if auto else choices_of(row.choices)]
+    free = planned(work, device)
+    uncapped = tried(work, free, device, 0.0)
+    under = [choices_of(setting) if setting else planned(work, device, row.cap)]
     if row.gb in WITHOUT_COMPILER if eager is None else eager:
-        under.append(choices_of(row.eager) if row.eager and not auto else without_compiler(under[0]))
-    free = tried(work, choices_of(row.uncapped), device, 0.0)
-    found = {words_of(choices): tried(work, choices, device, row.cap) for choices in under}
-    return Result(row, free, found)
-
-
-def planned(work: Work, device: torch.device, cap: float) -> Choices:
-    """What the planner chooses for a cap."""
-    from tests.benchmarks.plan import predicted
-
-    return predicted(work, None, device, cap).choices
+        under.append(planned(work, device, row.cap, compiler=False))
+    return Result(row, words_of(free), uncapped, {words_of(choices): tried(work, choices, device, row.cap) for choices in under})
 
 
 def tried(work: Work, choices: Choices, device: torch.device, cap: float) -> Measured | str:
@@ -160,14 +152,14 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", type=int, help="; ".join(f"{number}: {row}" for number, row in ROWS.items()))
-    parser.add_argument("--auto", action="store_true", help="choices of the planner")
+    parser.add_argument("--setting", default="", help="how under the cap, in the words of settings.py; default: the planner's choice")
     parser.add_argument("--eager", action="store_true", default=None, help="without compilation and fp8 products too")
     parser.add_argument("--small", action="store_true", help="on the CPU, two layers")
     given = parser.parse_args()
     device: Any = torch.device("cpu" if given.small else "cuda:0")
     print(f"{card_of(device)}, torch {torch.__version__}", flush=True)
     for number in given.rows or ROWS:
-        print(result(number, device, given.auto, given.eager), flush=True)
+        print(result(number, device, given.setting, given.eager), flush=True)
 
 
 if __name__ == "__main__":

@@ -188,7 +188,7 @@ def _random(name: str, empty: Tensor, dtype: torch.dtype, device: torch.device) 
 
 def _quantized(layer: Any, form: Any, dtype: torch.dtype) -> nn.Module:
     from trainer.memory.frozen import FrozenLinear
-    from trainer.memory.quantize import quantized  # type: ignore[import-not-found]
+    from trainer.memory.quantize import quantized
 
     return FrozenLinear(quantized(layer.weight.data, form), layer.in_features, layer.bias, dtype)
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import torch
 
     from trainer.memory.choices import Choices
+    from trainer.memory.prediction import Predictor
 
     Weights = Any  # a value of memory.weights
 
@@ -49,6 +50,7 @@ SETTINGS = {  # those that compile first in an order that mixes models; each is 
     14: (Work("FramePack"), "bf16 eager full"),
 }
 SECONDS = 440.0
+STEPS = 1000  # that the planner takes a run to have
 
 
 @dataclass(frozen=True)
@@ -93,18 +95,37 @@ class Beside:
         return {"setting": self.number, "predicted": said, "measured": self.measured.figures}
 
 
-def predicted(work: Work, choices: Choices | None, device: torch.device, cap: float = 0.0, weights: Weights = "auto") -> Predicted:
-    """The planner's prediction for choices, or for its own where none are given; of a card it may take `cap` GiB, 0: what is free.
+def predicted(work: Work, choices: Choices, device: torch.device) -> Predicted:
+    """The planner's prediction for choices."""
+    said = predictor_of(work, device).predict(choices)
+    return Predicted(choices, said.peak / GIB, said.seconds, said.compile_seconds)
 
-    On a CPU the card is an H100 of the planner's table.
-    """
+
+def planned(work: Work, device: torch.device, cap: float = 0.0, weights: Weights = "auto", compiler: bool = True) -> Choices:
+    """The planner's own choices; of a card it may take `cap` GiB, 0: what is free. Without `compiler` none for a machine that lacks one."""
+    import psutil
+
+    from trainer.job import ComputeSettings, MemorySettings
+    from trainer.memory.card import CONTEXT, GB, free_memory
+    from trainer.memory.choosing import Limits, chosen, triton_installed
+
+    predictor = predictor_of(work, device)
+    free = free_memory(device) if device.type == "cuda" else predictor.card.memory
+    card, host = cap * GIB + CONTEXT * GB if cap else free * GB, psutil.virtual_memory().available
+    compute = ComputeSettings(compile="auto" if compiler else "off", fp8_products="auto" if compiler else "off")
+    found = chosen(predictor, MemorySettings(weights=weights), compute, Limits(card, host, STEPS, triton_installed()))
+    assert found is not None, f"the planner says that {work} does not fit"
+    return found.choices
+
+
+def predictor_of(work: Work, device: torch.device) -> Predictor:
+    """The planner's predictor for a piece of work; on a CPU the card is an H100 of its table."""
     import torch
 
-    from trainer.job import AdapterSettings, ComputeSettings, MemorySettings
-    from trainer.memory.card import CARDS, CONTEXT, GB, card_at  # type: ignore[import-not-found]
-    from trainer.memory.choosing import Limits, chosen, triton_installed  # type: ignore[import-not-found]
-    from trainer.memory.prediction import Micro, Predictor  # type: ignore[import-not-found]
-    from trainer.memory.rehearsal import Shapes  # type: ignore[import-not-found]
+    from trainer.job import AdapterSettings
+    from trainer.memory.card import CARDS, card_at
+    from trainer.memory.prediction import Micro, Predictor
+    from trainer.memory.rehearsal import Shapes
 
     family = opened(work.model, work.small)
     given = random_data(work.full, family, [work.shape])
@@ -112,23 +133,8 @@ def predicted(work: Work, choices: Choices | None, device: torch.device, cap: fl
     # layers that no preset names are about those of attention
     adapter = AdapterSettings(rank=work.rank, targets="attention" if work.layers else "all")
     card = card_at(device) if device.type == "cuda" else CARDS["H100"]
-    predictor = Predictor(
-        family, adapter, [Micro(shapes, work.batch, 1.0, str(work))], card, torch.bfloat16, experts=len(family.spec.experts)
-    )
-    if choices is None:
-        limits = Limits(cap * GIB + CONTEXT * GB if cap else _free(device, card.memory) * GB, 64 * GIB, 1000, triton_installed())
-        found = chosen(predictor, MemorySettings(weights=weights), ComputeSettings(), limits)
-        assert found is not None, f"the planner says that {work} does not fit"
-        choices = found.choices
-    said = predictor.predict(choices)
-    return Predicted(choices, said.peak / GIB, said.seconds, said.compile_seconds)
-
-
-def _free(device: torch.device, whole: float) -> float:
-    """GB of a card that are free, of a CPU those of the card of the table."""
-    from trainer.memory.card import free_memory
-
-    return free_memory(device) if device.type == "cuda" else whole
+    micros = [Micro(shapes, work.batch, 1.0, str(work))]
+    return Predictor(family, adapter, micros, card, torch.bfloat16, experts=len(family.spec.experts))
 
 
 def table(device: torch.device, numbers: Sequence[int] = (), seconds: float = SECONDS) -> list[Beside]:

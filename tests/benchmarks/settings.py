@@ -48,10 +48,3 @@ def words_of(choices: Choices) -> str:
     words = [held, "products" * choices.fp8_products, "compiled" if choices.compile else "eager", choices.checkpointing]
     shares = {"lighter": choices.lighter, "swap": choices.offload}
     return " ".join(filter(None, [*words, *(f"{word} {share:g}" for word, share in shares.items() if share)]))
-
-
-def without_compiler(choices: Choices) -> Choices:
-    """The same held weights, computed without compilation and fp8 products."""
-    from dataclasses import replace
-
-    return replace(choices, compile=False, fp8_products=False)

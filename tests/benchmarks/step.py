@@ -109,13 +109,15 @@ def rate(device: torch.device) -> float:
 
 def rows(work: Work, settings: Sequence[str], device: torch.device, cap: float = 0.0, steps: int = STEPS) -> list[Row]:
     """The settings one after the other, each row printed as it is done; the first is the plain step if it is among them."""
+    from tests.benchmarks.plan import planned
+
     needed, able = operations(work), rate(device)
     found: list[Row] = []
     for setting in sorted(settings, key=lambda name: name != PLAIN):
         words = setting
         try:
             if setting.split()[0] == AUTO:
-                words = words_of(planned(work, device, cap, setting.removeprefix(AUTO).strip()))
+                words = words_of(planned(work, device, cap, WEIGHTS.get(setting.removeprefix(AUTO).strip(), "auto")))
             figures = measured(partial(_built, work, words, device), device, steps=steps)
         except Exception as error:  # one setting must not cost the others' figures
             print(f"{work!s:34} {words:42} {type(error).__name__}: {str(error)[:600]}", flush=True)
@@ -130,13 +132,6 @@ def rows(work: Work, settings: Sequence[str], device: torch.device, cap: float =
 
 def _built(work: Work, words: str, device: torch.device) -> Steps:
     return plain(work, device) if words == PLAIN else ours(work, choices_of(words), device)
-
-
-def planned(work: Work, device: torch.device, cap: float, form: str = "") -> Any:
-    """The planner's choices for a piece of work on this card, of which it may take `cap` GiB (0: all that is free), by weights."""
-    from tests.benchmarks.plan import predicted
-
-    return predicted(work, None, device, cap, WEIGHTS.get(form, "auto")).choices
 
 
 def main() -> None:

@@ -13,14 +13,12 @@ import torch
 from tests.benchmarks import caps, loss_parity, offload, step
 from tests.benchmarks.bucket_shapes import SIZES, SMALL_SIZES
 from tests.benchmarks.full_size import FULL, opened, random_data, random_weights
-from tests.benchmarks.settings import EAGER, PLAIN, USUAL, choices_of, without_compiler, words_of
+from tests.benchmarks.plan import SETTINGS, planned, predicted
+from tests.benchmarks.settings import EAGER, PLAIN, USUAL, choices_of, words_of
 from tests.benchmarks.training import Way, Work, lora_on, measured, ours, plain, timed
-from trainer.memory.choices import Choices
 
 CPU = torch.device("cpu")
 WAN = Work("Wan 2.1 14B", small=True, rank=4)
-quantising = pytest.mark.skipif(importlib.util.find_spec("trainer.memory.quantize") is None, reason="no quantisation in this tree")
-planning = pytest.mark.skipif(importlib.util.find_spec("trainer.memory.choosing") is None, reason="no planner in this tree")
 
 
 @pytest.mark.parametrize("file", sorted(Path(__file__).parent.glob("*.py")), ids=lambda file: file.stem)
@@ -53,12 +51,7 @@ def test_words_that_say_nothing_are_refused() -> None:
 
 
 def test_all_rows_and_settings_are_in_words() -> None:
-    from tests.benchmarks.plan import SETTINGS
-
-    for row in caps.ROWS.values():
-        for words in (row.choices, row.uncapped, *filter(None, [row.eager])):
-            assert isinstance(choices_of(words), Choices)
-        assert not without_compiler(choices_of(row.choices)).compile and row.work.model in FULL
+    assert all(row.work.model in FULL for row in caps.ROWS.values())
     assert len(SETTINGS) >= 12 and all(words_of(choices_of(words)) == words for _, words in SETTINGS.values())
     assert len(set(SIZES)) == len(set(SMALL_SIZES)) == 12
 
@@ -151,17 +144,19 @@ def test_curves_show_every_run() -> None:
     assert {loss_parity.COLOURS["bf16"], loss_parity.COLOURS["nf4"]} <= colours
 
 
-@quantising
 @pytest.mark.parametrize("words", ["fp8 eager full", "int8 eager selective swap 0.5", "nf4 eager offloaded swap 1"])
 def test_quantised_models_are_made_and_trained(words: str) -> None:
     base, own = (measured(lambda w=w: ours(WAN, choices_of(w), CPU), CPU, 0, 1).losses for w in (EAGER, words))
     assert own == pytest.approx(base, rel=0.01) and own != base
 
 
-@planning
 def test_the_planner_is_asked() -> None:
-    from tests.benchmarks.plan import predicted
-
     said = predicted(WAN, choices_of(EAGER), CPU)
     assert said.peak_gib > 0 and said.seconds > 0 and said.choices == choices_of(EAGER)
-    assert isinstance(predicted(WAN, None, CPU, cap=7.0).choices, Choices)
+    assert planned(WAN, CPU, cap=7.0, weights="nf4").weights == "nf4" and not planned(WAN, CPU, compiler=False).compile
+
+
+@pytest.mark.parametrize("row", caps.ROWS.values(), ids=str)
+def test_the_planner_finds_a_way_under_every_cap(row: caps.Capped) -> None:
+    for compiler in (True, False) if row.gb in caps.WITHOUT_COMPILER else (True,):
+        assert predicted(row.work, planned(row.work, CPU, row.cap, compiler=compiler), CPU).peak_gib < row.cap

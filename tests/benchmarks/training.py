@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -177,15 +176,11 @@ def lora_on(transformer: Any, work: Work, family: ModelFamily) -> Any:
 
 @contextmanager
 def _objective(job: Any, family: ModelFamily, given: Any, sampler: Any, device: torch.device) -> Iterator[Any]:
-    """Flow matching, its micro-batches made ahead where this tree has that."""
+    """Flow matching, its micro-batches made ahead."""
     import torch
 
     from trainer.objectives.flow_matching import FlowMatching
-
-    if find_spec("trainer.objectives.prefetch") is None:
-        yield FlowMatching(job, family, given, sampler, device)
-        return
-    from trainer.objectives.prefetch import Prefetched  # type: ignore[import-not-found]
+    from trainer.objectives.prefetch import Prefetched
 
     with Prefetched(FlowMatching(job, family, given, sampler, torch.device("cpu")), device, job.schedule.steps) as objective:
         yield objective
