@@ -18,6 +18,7 @@ FRAGMENTS = 1.03  # what PyTorch's allocator reserves for each byte that is used
 EXACTNESS = 1.25  # less exact weights are only taken if a step with more exact ones takes longer than this for each second of theirs
 HOST_SHARE = 0.9  # of the free host memory that offloaded weights may take
 CHECKPOINTING: tuple[Checkpointing, ...] = ("selective", "full", "offloaded")  # the others are those with all blocks lighter
+SPARE = 1.05  # of a peak that is raised for speed alone: an allocator that must give back and ask anew costs more than is gained
 KEEPS_MORE = 2  # activations with lighter checkpointing are at least so many times those without
 
 
@@ -113,7 +114,7 @@ def most_lighter(predictor: Predictor, found: Candidate, limits: Limits) -> Cand
     low, high = 0, blocks
     while low < high:
         middle = (low + high + 1) // 2
-        fits = limits.fits(predictor.predict(replace(choices, lighter=middle / blocks)))
+        fits = taken(SPARE * predictor.predict(replace(choices, lighter=middle / blocks)).peak) <= limits.card
         low, high = (middle, high) if fits else (low, middle - 1)
     whole = low == blocks
     lighter = replace(choices, checkpointing=LIGHTER[choices.checkpointing]) if whole else replace(choices, lighter=low / blocks)
