@@ -28,12 +28,13 @@ def plan_of_job(job: TrainingJob, places: Places, card_name: str = "", fit: floa
     job = job.with_absolute_paths()
     if fit:
         job = job.model_copy(update={"memory": job.memory.model_copy(update={"fit_into": fit})})
-    family = open_model(find_model(job.model, places.models, places.downloads))
-    card, free = card_for(card_name)
-    micros, size = planned_micros(job, family)
-    wanted = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "auto": torch.bfloat16}[job.compute.dtype]
-    dtype = torch.float32 if job.compute.dtype == "auto" and card.capability < (8, 0) else wanted
-    return make_plan(job, family, micros, size, card, dtype, free)
+    with torch.inference_mode(False), torch.enable_grad():  # which ComfyUI takes from its nodes, and a rehearsed step needs
+        family = open_model(find_model(job.model, places.models, places.downloads))
+        card, free = card_for(card_name)
+        micros, size = planned_micros(job, family)
+        wanted = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "auto": torch.bfloat16}[job.compute.dtype]
+        dtype = torch.float32 if job.compute.dtype == "auto" and card.capability < (8, 0) else wanted
+        return make_plan(job, family, micros, size, card, dtype, free)
 
 
 def card_for(name: str) -> tuple[Card, float | None]:
