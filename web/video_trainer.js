@@ -9,6 +9,7 @@ import { PreviewNodes } from "./preview_nodes.mjs";
 import { RunBindings, runOf } from "./run_binding.mjs";
 import { progressText } from "./run_state.mjs";
 import { RunStore } from "./run_store.mjs";
+import { TextReports } from "./text_report.mjs";
 
 const OURS = "VideoTrainer";
 const WIDGET = "monitor";
@@ -41,6 +42,8 @@ const previews = new PreviewNodes({
   hideCoreText,
   forwardWheel,
 });
+
+const reports = new TextReports({ rootGraph: () => app.rootGraph ?? app.graph, forwardWheel });
 
 async function saveCaption(clip, text) {
   const response = await api.fetchApi(`/video_trainer/captions/${encodeURIComponent(clip)}`, {
@@ -121,10 +124,12 @@ function onProgressText({ detail: { nodeId, text } }) {
   monitor?.announce(progressText(text));
 }
 
-/** A finished Train node names its run, also when its result came from ComfyUI's cache; a preview node gives its preview. */
+/** A finished Train node names its run, also when its result came from ComfyUI's cache; others give a preview or a text to show. */
 function onExecuted({ detail }) {
   const preview = detail.output?.video_trainer_preview?.[0];
   if (preview) previews.receive(detail.node, preview);
+  const texts = detail.output?.text;
+  if (texts?.length) reports.receive(detail.node, texts, OURS);
   const run = detail.output?.video_trainer_run?.[0];
   if (run) bindings.bind(detail.node, run, detail.prompt_id);
 }
@@ -167,7 +172,7 @@ function addMonitor(node) {
 
 /** The canvas zooms under the monitor as under any node; the list of notices scrolls itself. */
 function forwardWheel(event) {
-  if (window.LiteGraph?.vueNodesMode || event.target.closest(".vt-notices, .vt-scroll, textarea")) return;
+  if (window.LiteGraph?.vueNodesMode || event.target.closest(".vt-notices, .vt-scroll, .vt-report, textarea")) return;
   event.preventDefault();
   app.canvas.processMouseWheel(event);
 }
@@ -180,6 +185,7 @@ function followAppearance() {
     timer = setTimeout(() => {
       monitors.forEach((monitor) => monitor.refresh());
       previews.refresh();
+      reports.refresh();
     }, 150);
   };
   window.addEventListener("wheel", redraw, { passive: true, capture: true });
@@ -189,7 +195,7 @@ function followAppearance() {
 app.registerExtension({
   name: "VideoTrainer.Monitor",
   async setup() {
-    for (const name of ["monitor.css", "dataset_preview.css"]) {
+    for (const name of ["monitor.css", "dataset_preview.css", "text_report.css"]) {
       const href = new URL(`./${name}`, import.meta.url).href;
       document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href }));
     }

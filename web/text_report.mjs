@@ -1,0 +1,78 @@
+// What a node says when it is done, shown on the node: lines of "name  value" as a table, others as paragraphs.
+
+import { el } from "./elements.mjs";
+import { findNode, nodeType } from "./node_lookup.mjs";
+import { themeOf } from "./theme.mjs";
+
+const WIDGET = "report";
+const WIDTH = 520;
+const LINE = 21;
+const LETTERS = 62; // of a value that fit beside its name at that width
+const FRAME = 46;
+const ROW = /^(\S.{0,23}?)\s{2,}(\S.*)$/;
+
+/** The lines of a report: {name, value} of a row, {text} of others, the first of which is its title. */
+export function reportLines(text) {
+  return text.split("\n").filter((line) => line.trim()).map((line) => {
+    const row = line.match(ROW);
+    return row ? { name: row[1], value: row[2] } : { text: line };
+  });
+}
+
+/** Pixels that a report takes at first; longer ones are scrolled. */
+export function reportHeight(lines) {
+  const rows = lines.reduce((sum, line) => sum + Math.ceil(Math.max((line.value ?? line.text).length, 1) / LETTERS), 0);
+  return Math.min(FRAME + LINE * rows, 420);
+}
+
+/** `host` gives rootGraph() and forwardWheel(event). */
+export class TextReports {
+  constructor(host) {
+    this.host = host;
+    this.shown = new Map();
+  }
+
+  /** A node of ours finished, or its result came from ComfyUI's cache. */
+  receive(executionId, texts, ours) {
+    const node = findNode(this.host.rootGraph(), executionId);
+    if (!node || !String(nodeType(node)).startsWith(ours)) return;
+    const lines = reportLines(texts.join("\n"));
+    const element = this.shown.get(node) ?? this.add(node, reportHeight(lines));
+    element.replaceChildren(...lines.map(lineElement));
+    requestAnimationFrame(() => (element.dataset.theme = themeOf(element)));
+  }
+
+  /** Follows the palette. */
+  refresh() {
+    for (const element of this.shown.values()) element.dataset.theme = themeOf(element);
+  }
+
+  add(node, height) {
+    const element = el("div", "vt-report", { tabIndex: 0 });
+    element.setAttribute("role", "status");
+    element.dataset.captureWheel = "true";
+    element.addEventListener("wheel", this.host.forwardWheel);
+    const widget = node.addDOMWidget(WIDGET, "video_trainer_report", element, {
+      serialize: false,
+      hideOnZoom: false,
+      getMinHeight: () => Math.min(height, 120),
+      getValue: () => "",
+      setValue: () => {},
+    });
+    widget.serialize = false;
+    this.shown.set(node, element);
+    const removed = node.onRemoved;
+    node.onRemoved = (...args) => {
+      this.shown.delete(node);
+      return removed?.apply(node, args);
+    };
+    const [width, least] = node.computeSize();
+    node.setSize([Math.max(node.size[0], width, WIDTH), Math.max(node.size[1], least - Math.min(height, 120) + height)]);
+    return element;
+  }
+}
+
+function lineElement(line) {
+  if (line.name === undefined) return el("p", "vt-report-text", { textContent: line.text });
+  return el("div", "vt-report-row", {}, el("span", "vt-report-name", { textContent: line.name }), el("span", "", { textContent: line.value }));
+}
