@@ -34,6 +34,7 @@ NODES = (
     ("preview", "DatasetPreview"),
     ("cache", "PruneCache"),
     ("config", "ImportConfig"),
+    ("goal", "TrainingGoal"),
     ("method", "LoRASettings"),
     ("method", "TrainingOptimizer"),
     ("method", "SamplePrompts"),

@@ -1,4 +1,4 @@
-"""The command line: train, resume, sample, preview, plan, import, cache, demo, LoRA files. Runs by path too, where -m is ignored."""
+"""The command line: train, resume, sample, preview, plan, preset, import, cache, demo, LoRA. Runs by path too, where -m is ignored."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from .files import check_can_write
 from .job import Bucket, ComputeSettings, ModelSettings, TrainingJob
 from .lora_commands import add_lora_commands
 from .options import add_numbers, at_least_one, checked, seed, within
+from .preset_command import add_preset_command
 from .preview_settings import PreviewSettings
 from .prune_settings import PruneSettings
 from .run import Places, run
@@ -115,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     cache.add_argument("--prune", action="store_true", dest="remove", help="remove those files")
     cache.set_defaults(command=_cache)
 
+    add_preset_command(commands)
     add_lora_commands(commands)
 
     demo = commands.add_parser("demo", help="train the shipped small model on a new concept and report")

@@ -38,6 +38,7 @@ NODES = {
     "VideoTrainerFramePackWindows": "2 Dataset",
     "VideoTrainerDatasetPreview": "2 Dataset",
     "VideoTrainerPruneCache": "2 Dataset",
+    "VideoTrainerGoal": "3 Method",
     "VideoTrainerLoRASettings": "3 Method",
     "VideoTrainerOptimizer": "3 Method",
     "VideoTrainerSamplePrompts": "3 Method",

@@ -104,6 +104,13 @@ def card_at(device: torch.device) -> Card:
     return replace(card, bf16=measured[0], fp8=fp8, bandwidth=measured[1], pcie=measured[2])
 
 
+def card_memory(device: torch.device) -> float | None:
+    """GB of the card that a device is, at once and without measuring anything; None for a CPU."""
+    import torch
+
+    return torch.cuda.get_device_properties(device).total_memory / GB if device.type == "cuda" else None
+
+
 def free_memory(device: torch.device) -> float:
     """GB of a card that no other program holds: what is free, and what this process's allocator holds without using it."""
     import torch

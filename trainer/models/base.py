@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -64,6 +64,21 @@ class Expert:
     high: float = 1.0
 
 
+@dataclass(frozen=True)
+class GoalValues:
+    """Values of a goal's preset (`trainer/presets.py`); of a family those that differ from the general ones, None where none does."""
+
+    rank: int | None = None
+    learning_rate: float | None = None
+    steps: int | None = None  # of each expert
+    timesteps: str | None = None
+    shift: float | None = None  # 0 is the model's own
+
+    def changed(self, other: GoalValues | None) -> GoalValues:
+        """These values with those of another in place, where it has any."""
+        return replace(self, **{name: value for name, value in vars(other).items() if value is not None}) if other else self
+
+
 def adapter_presets(attention: str, feed_forward: str) -> dict[str, str]:
     """The presets of `FamilySpec.adapter_targets`, of regexes over module names."""
     return {"all": f"{attention}|{feed_forward}", "attention": attention, "feed-forward": feed_forward}
@@ -101,6 +116,7 @@ class FamilySpec:
     compiles: bool = True  # whether its blocks compile whole: those whose data decide what is computed do not
     section_frames: int = 0  # frames of a section, where long videos are made and trained in sections
     lora_user: str = ""  # what applies its LoRA files, where ComfyUI's core has no such model
+    goals: Mapping[str, GoalValues] = field(default_factory=dict)  # goal -> what its preset has of this model's own
 
     @property
     def first_frame_optional(self) -> bool:

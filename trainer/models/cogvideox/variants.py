@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..base import FamilySpec, FrameRule, adapter_presets
+from ..base import FamilySpec, FrameRule, GoalValues, adapter_presets
 
 if TYPE_CHECKING:
     from ..files import ModelFiles
@@ -25,6 +25,12 @@ FRAME_RULE = FrameRule(8, 1)
 PIPELINES = ("CogVideoXPipeline", "CogVideoXImageToVideoPipeline", "CogVideoXVideoToVideoPipeline")
 ATTENTION = r"transformer_blocks\.\d+\.attn1\.(to_q|to_k|to_v|to_out\.0)"
 FEED_FORWARD = r"transformer_blocks\.\d+\.ff\.net\.(0\.proj|2)"
+# cogvideox-factory's example, of a style: rank 128, 3000 steps, 1e-4 or 1e-3. Half the rank for a character or a motion is our judgement.
+GOALS = {
+    "character": GoalValues(rank=64, learning_rate=1e-4, steps=3000),
+    "style": GoalValues(rank=128, steps=3000),
+    "motion": GoalValues(rank=64, learning_rate=1e-4),
+}
 
 
 def spec_of(config: Mapping[str, Any], vae: Mapping[str, Any]) -> FamilySpec:
@@ -54,6 +60,7 @@ def spec_of(config: Mapping[str, Any], vae: Mapping[str, Any]) -> FamilySpec:
         only_size=own_size if config["use_learned_positional_embeddings"] else None,  # CogVideoXPatchEmbed refuses others
         latent_frames_multiple=paired or 1,
         diffusers_copy=True,
+        goals=GOALS,
     )
 
 

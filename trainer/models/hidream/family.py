@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Problem, UserError, fail
-from ..base import FamilySpec, FrameRule, ModelFamily, TextEncoder, adapter_presets
+from ..base import FamilySpec, FrameRule, GoalValues, ModelFamily, TextEncoder, adapter_presets
 from ..files import DiffusersFolder, ModelFiles, missing_parts
 from ..key_map import KeyMap
 from ..pixels import to_frames
@@ -29,6 +29,8 @@ FEED_FORWARD = rf"{BLOCK}\.(ff_i|ff_t)\.((shared_experts|experts\.\d+)\.)?w[123]
 RELEASED_LAYERS = (16, 32)
 MAIN = "i1-full"
 SHIFT = 3.0  # of full and fast
+# ai-toolkit's example for this model: rank 32, 2e-4, 3000 steps; that they do for either goal is our judgement.
+GOALS: dict[str, GoalValues] = dict.fromkeys(("character", "style"), GoalValues(rank=32, learning_rate=2e-4, steps=3000))
 FEW_STEPS = ("FlowMatchLCMScheduler", "FlashFlowMatchEulerDiscreteScheduler")  # the schedulers of dev and fast
 
 
@@ -62,6 +64,7 @@ class HiDream(ModelFamily):
             adapter_targets=adapter_presets(ATTENTION, FEED_FORWARD),
             step_distilled=distilled,
             compiles=False,  # its routing
+            goals=GOALS,
             folds_alpha=True,  # diffusers' HiDreamImageLoraLoaderMixin reads ComfyUI's names, and refuses a file with alpha tensors
         )
 

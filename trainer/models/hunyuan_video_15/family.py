@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import Problem, UserError
 from .. import text_mask
-from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, ModelInputs, TextEncoder, adapter_presets
+from ..base import FamilySpec, FrameRule, GoalValues, ImageEncoder, ModelFamily, ModelInputs, TextEncoder, adapter_presets
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from ..pixels import decode_latents, encode_frames
@@ -29,6 +29,8 @@ DEFAULTS = {  # HunyuanVideo15Transformer3DModel's
 BUCKETS = {640: ("480p", (49, 480, 832)), 960: ("720p", (49, 720, 1280))}  # target_size -> name, default frames x height x width
 SMALL = ("small", (17, 64, 64))  # test models
 TEXTS = {f"{text_mask.MASK}{number}": f"encoder_hidden_states{number}" for number in ("", "_2")}  # by mask
+# musubi-tuner's documentation of this model: 1e-4 and shift 2. That a motion keeps the model's own, higher one is our judgement.
+GOALS = {"character": GoalValues(learning_rate=1e-4, shift=2.0), "style": GoalValues(shift=2.0)}
 GUIDANCE = 6.0  # the released guiders', unless the model is distilled to need none
 
 
@@ -75,6 +77,7 @@ class HunyuanVideo15(ModelFamily):
             adapter_targets=adapter_targets(layers),
             step_distilled=guidance == 1,
             diffusers_copy=True,
+            goals=GOALS,
         )
 
     # files

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import draws
 from ...errors import UserError, fail
-from ..base import FamilySpec, FrameRule, ImageEncoder, ModelFamily, TextEncoder, adapter_presets, constant, kept
+from ..base import FamilySpec, FrameRule, GoalValues, ImageEncoder, ModelFamily, TextEncoder, adapter_presets, constant, kept
 from ..files import ModelFiles, missing_parts
 from ..key_map import KeyMap
 from ..pixels import decode_latents, encode_frames
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 DECODE_TIMESTEP, DECODE_NOISE = 0.05, 0.025  # what the model cards give the timestep-conditioned decoders
 ATTENTION = r"transformer_blocks\.\d+\.attn[12]\.(to_q|to_k|to_v|to_out\.0)"
+# Lightricks' own trainer: rank 32 at 2e-4, whatever is taught. That a motion takes the general, lower rate is our judgement.
+GOALS = {"character": GoalValues(rank=32), "style": GoalValues(learning_rate=2e-4)}
 FEED_FORWARD = r"transformer_blocks\.\d+\.ff\.net\.(0\.proj|2)"
 
 
@@ -59,6 +61,7 @@ class LTXVideo(ModelFamily):
             adapter_targets=adapter_presets(ATTENTION, FEED_FORWARD),
             text_width=self.config.get("caption_channels", 4096),
             step_distilled=self.release.distilled,
+            goals=GOALS,
             folds_alpha=True,  # diffusers' LTXVideoLoraLoaderMixin reads ComfyUI's names, and refuses a file with alpha tensors
         )
 

@@ -16,7 +16,7 @@ from ..text_encoders import load_encoder
 from . import conditions, keys
 from .comfy_files import write_comfy_files
 from .single_files import LAYOUT
-from .variants import find_variant
+from .variants import find_variant, goal_values
 
 if TYPE_CHECKING:
     import torch
@@ -69,6 +69,7 @@ class Wan(ModelFamily):
             step_distilled=variant.step_distilled,
             adapter_targets=adapter_presets(ATTENTION, FEED_FORWARD),
             text_width=transformer.get("text_dim", 4096),
+            goals=goal_values(shift, len(variant.experts)),
         )
 
     # files

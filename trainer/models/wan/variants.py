@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import Problem
-from ..base import Expert
+from ..base import Expert, GoalValues
 from ..files import ModelFiles
 
 Size = tuple[int, int, int]
@@ -26,6 +26,14 @@ RELEASES: dict[str, tuple[Size, float]] = {  # frames x height x width, guidance
     "i2v-a14b": ((81, 480, 832), 3.5),
     "ti2v-5b": ((121, 704, 1280), 5.0),
 }
+MOTION_SHIFT = 5.0  # that of the releases of larger pictures, which has the noise levels that decide on motion drawn more often
+EXPERTS_RATE = 1e-4  # of ai-toolkit's example for the model of two experts
+
+
+def goal_values(shift: float, experts: int) -> dict[str, GoalValues]:
+    """What presets of goals have of their own, for a model's shift; that motions want the higher one is our judgement."""
+    motion = {"motion": GoalValues(shift=MOTION_SHIFT)} if shift < MOTION_SHIFT else {}
+    return motion | ({"character": GoalValues(learning_rate=EXPERTS_RATE)} if experts > 1 else {})
 
 
 @dataclass(frozen=True)
