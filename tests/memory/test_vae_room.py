@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from tests.data.synthetic import Watcher, watched
-from tests.tiny.wan import write_tiny_a14b_t2v, write_tiny_wan
+from tests.tiny.wan import write_tiny_a14b_t2v, write_tiny_i2v, write_tiny_wan
 from trainer.components import Components
 from trainer.compute import Compute
 from trainer.errors import UserError
@@ -194,3 +196,16 @@ def test_notches() -> None:
     assert Decoding(parked=True).smaller(tiles=True) == Decoding(parked=True, tiled=True)
     assert Decoding(parked=True).smaller(tiles=False) is None
     assert Decoding(parked=True, tiled=True).smaller(tiles=True) is None
+
+
+def test_pictures_are_encoded_without_the_transformer_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.effect_noise((48, 32), 80).convert("RGB").save(tmp_path / "first.png")
+    family = open_model(write_tiny_i2v(tmp_path / "model"))
+    request = replace(REQUEST, first_frame=str(tmp_path / "first.png"))
+    plain = Parked(family, monkeypatch).draw(request)
+    own = Parked(family, monkeypatch)
+    own.components.transformer()
+    own.components.decoding = Decoding(parked=True, tiled=True)
+    seen = own.watch(monkeypatch, "encode_conditions")
+    assert torch.equal(own.draw(request), plain)
+    assert seen == [(True, False)]
