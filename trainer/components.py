@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from .compute import Compute
     from .events import EventLog
     from .memory.assembly import Assembly
-    from .memory.choices import Choices
+    from .memory.choices import Choices, Decoding
     from .models.base import Expert, ImageEncoder, ModelFamily, TextEncoder
 
 T = TypeVar("T")
@@ -35,14 +36,16 @@ class Components:
         self, family: ModelFamily, compute: Compute, log: EventLog, memory: MemorySettings | None = None, draws_random: bool = False,
         scratch: Path | None = None,
     ) -> None:  # fmt: skip
-        from .memory.choices import settled
+        from .memory.choices import Decoding, settled
 
         self.family, self.compute, self.log = family, compute, log
         self._memory, self._draws_random, self._scratch = memory or MemorySettings(), draws_random, scratch
         self.choices = settled(self._memory, compute.settings)
+        self.decoding: Decoding = Decoding()  # how the VAE works beside transformers, as planned or as a shortage taught
         family.files.check = log.check  # so that a cancel is heard while a large file is read
         self._transformers: dict[str, ModelMixin] = {}  # by part
         self._assemblies: dict[str, Assembly] = {}  # by part
+        self._placed = ""  # the part whose transformer was placed last
         self._image_encoder: ImageEncoder | None = None
         self._vae: nn.Module | None = None
         self._text_encoder: TextEncoder | None = None
@@ -58,8 +61,27 @@ class Components:
         if part not in self._assemblies:
             module = cast("nn.Module", transformer)
             self._assemblies[part] = Assembly(module, self.choices, self.compute.device, self.log, self._scratch, self._draws_random)
+        self._placed = part
         self._assemblies[part].place()
         return transformer
+
+    @contextmanager
+    def without_transformers(self) -> Iterator[None]:
+        """All transformers lie on the host inside the block; the one that was on the device comes back, unless memory ran out."""
+        from .memory.stepping_down import is_shortage
+
+        self.park_transformers()
+        try:
+            yield
+        except Exception as error:
+            if not is_shortage(error):
+                self._place_again()
+            raise
+        self._place_again()
+
+    def _place_again(self) -> None:
+        if self._placed in self._assemblies:
+            self._assemblies[self._placed].place()
 
     def frozen_transformer(self, expert: Expert | None = None) -> ModelMixin:
         """An expert's transformer in the run's precision, loaded onto the host if it was not yet: the one to attach an adapter to."""
@@ -84,9 +106,13 @@ class Components:
 
     def vae(self) -> nn.Module:
         """The VAE on the device."""
+        return self.vae_module().to(self.compute.device)
+
+    def vae_module(self) -> nn.Module:
+        """The VAE where it lies, loaded onto the host if it was not yet."""
         if self._vae is None:
             self._vae = self._sparing(self._loaded("vae", self.family.load_vae))
-        return self._vae.to(self.compute.device)
+        return self._vae
 
     @property
     def tiled(self) -> bool:
@@ -103,20 +129,31 @@ class Components:
         return vae
 
     def text_encoder(self) -> TextEncoder:
-        """Tokenizer and text encoder, on the device if they fit there."""
-        import torch
-
+        """Tokenizer and text encoder, on the device if they fit there, if need be while transformers are on the host."""
         if self._text_encoder is None:
             self._text_encoder = self._loaded("text_encoder", lambda: self.family.load_text_encoder(self.compute.dtype))
-        try:
-            self._text_encoder.module.to(self.compute.device)
-        except torch.OutOfMemoryError:
-            self._text_encoder.module.to("cpu")
-            self._release()
-            self.log.notice(
-                "The text encoder does not fit into the card's free memory: it computes on the CPU, which is slower.", "memory", "info"
-            )
+        if self.decoding.parked:
+            self.park_transformers()
+        if not self._moved(self._text_encoder.module):
+            self.park_transformers()
+            if not self._moved(self._text_encoder.module):
+                self.log.notice(
+                    "The text encoder does not fit into the card's free memory: it computes on the CPU, which is slower.", "memory", "info"
+                )
         return self._text_encoder
+
+    def _moved(self, module: nn.Module) -> bool:
+        """Moves a module to the device, or tells that it has no room there and leaves it on the host."""
+        import torch
+
+        try:
+            module.to(self.compute.device)
+        except torch.OutOfMemoryError:
+            module.to("cpu")
+        else:
+            return True
+        self._release()
+        return False
 
     def image_encoder(self) -> ImageEncoder:
         """Processor and image encoder, on the device."""
@@ -140,6 +177,12 @@ class Components:
         for reason in reasons:
             self.log.notice(reason, "packages")
         return loaded
+
+    def park_transformers(self) -> None:
+        """Moves all transformers to the host, from where `transformer` brings one back."""
+        for assembly in self._assemblies.values():
+            assembly.park()
+        self._empty_cache()
 
     def park_vae(self) -> None:
         """Moves the VAE to the host, if it is loaded."""

@@ -40,7 +40,7 @@ class Phase(Event):
 
 @dataclass
 class Plan(Event):
-    """What the run is expected to take, told before it loads its model: seconds, and GB of the card and of the host.
+    """What the run is expected to take, told before it loads its model: seconds, and GB (2^30 bytes) of the card and of the host.
 
     `table` is all of it in lines of text.
     """

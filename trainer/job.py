@@ -174,8 +174,9 @@ class MemorySettings(Settings):
     """What is traded for memory. What is left at auto is chosen so that the run fits into the card."""
 
     fit_into: float = setting(
-        0.0, "Fit into", "Memory of the card that training may take; 0 takes what other programs leave free. Weights, offloading and "
-        "checkpointing that are left at auto are chosen by it.", unit="GB", ge=0, le=1024, step=1,
+        0.0, "Fit into", "Memory of the card that training may take, in GB of 2^30 bytes as cards are sold, the driver's part counted; 0 "
+        "takes what other programs leave free. Weights, offloading and checkpointing that are left at auto are chosen by it.",
+        unit="GB", ge=0, le=1024, step=1,
     )  # fmt: skip
     gradient_checkpointing: Literal["auto", "off", "light", "selective", "full", "offloaded"] = setting(
         "auto", "Gradient checkpointing", "Computes activations again instead of keeping them. light keeps what attention and matrix "

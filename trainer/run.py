@@ -168,6 +168,7 @@ def _train(
         components.park_vae()
         if plan := told_plan(job, components, dataset, log):
             components.choose(plan.choices)
+            components.decoding = plan.decoding
         sampler = Sampler.scheduled(dataset, job.schedule)
         dataset.report.describe(sampler)
         dataset.report.write(folder.path)

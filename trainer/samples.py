@@ -45,4 +45,3 @@ class Samples:
             write_mp4(draw(self.components, request, texts, negative, countdown), file, self.components.family.spec.fps)
             self.log.emit(events.Sample(step, slot, request.prompt, file.relative_to(self.run.path).as_posix()))
         countdown.finish()
-        self.components.park_vae()

@@ -19,6 +19,7 @@ from .events import EventLog, Listener, Silent
 from .experts import expert_for
 from .memory.attention import Attention
 from .memory.stepping_down import stepping_down
+from .memory.vae_room import with_vae
 from .models import open_model
 from .models.base import ModelInputs
 from .objectives.noise_levels import sampling_sigmas
@@ -149,7 +150,7 @@ def draw(
     if not torch.isfinite(latents).all():
         raise fail("sample", f"'{request.prompt}' came out as NaN.", "Set precision to fp32, or train at a lower learning rate.")
     check()
-    return family.decode_video(components.vae(), latents)
+    return with_vae(components, lambda vae: family.decode_video(vae, latents), "sample")
 
 
 def serving(components: Components) -> Callable[[float], nn.Module]:
@@ -173,11 +174,17 @@ def _given(components: Components, request: SampleRequest) -> dict[str, Tensor]:
     pictures = {name: torch.from_numpy(frame).to(device) for name, frame in read_pictures(request).items()}
     if not pictures:
         return {}
-    seer = components.image_encoder() if family.spec.image_encoder else None
-    with torch.no_grad():
-        encoded = family.encode_conditions(components.vae(), seer, pictures, (request.frames, request.height, request.width))
-    components.park_vae()
-    components.park_image_encoder()
+    size = request.frames, request.height, request.width
+
+    def encoded_by(vae: nn.Module) -> dict[str, Tensor]:
+        try:
+            seer = components.image_encoder() if family.spec.image_encoder else None
+            with torch.no_grad():
+                return family.encode_conditions(vae, seer, pictures, size)
+        finally:
+            components.park_image_encoder()
+
+    encoded = with_vae(components, encoded_by, "sample", decodes=False)
     return {name: tensor[None].to(device) for name, tensor in encoded.items()}
 
 

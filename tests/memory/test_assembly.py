@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from tests.models.world import World, made_world
 from tests.tiny import ALL
@@ -34,15 +35,24 @@ def plain(world: World) -> list[torch.Tensor]:
     return grads(world, PLAIN)
 
 
-def grads(world: World, choices: Choices, scratch: Path | None = None, dropout: float = 0.0, steps: int = 2) -> list[torch.Tensor]:
-    """Losses of some steps, and every gradient of the last."""
+def grads(
+    world: World, choices: Choices, scratch: Path | None = None, dropout: float = 0.0, steps: int = 2, parked: bool = False
+) -> list[torch.Tensor]:
+    """Losses of some steps, and every gradient of the last; `parked`: the transformer is on the host between them, and has drawn before."""
     job = world.job(adapter={"dropout": dropout}, schedule={"batch_size": 2}, memory={"gradient_checkpointing": "off"})
     state, objective, lora = world.training(job, start=0.05)
     for tensor in (*state.transformer.parameters(), *state.transformer.buffers()):
         tensor.data = tensor.data.clone()  # aligned, as those of a card always are: on a CPU alignment changes the rounding of products
     assembly = Assembly(state.transformer, choices, CPU, LOG, scratch, random=dropout > 0)
     assembly.place()
-    losses = [train_step(n, job, state, objective, Compute(job.compute), LOG).loss for n in range(1, steps + 1)]
+    losses = []
+    for number in range(1, steps + 1):
+        losses.append(train_step(number, job, state, objective, Compute(job.compute), LOG).loss)
+        if parked and number < steps:
+            with torch.no_grad():  # after which the copy of the first block is under way
+                objective.loss(state.transformer, next(objective.collect(99)))
+            assembly.park()
+            assembly.place()
     found = [torch.tensor(losses), *(p.grad.clone() for p in lora.parameters() if p.grad is not None)]
     assert len(found) == len(lora.parameters()) + 1
     assembly.undo()
@@ -85,6 +95,14 @@ def test_dropout_is_drawn_again(tmp_path: Path, choices: Choices) -> None:
     assert not same(dropped, grads(world, PLAIN))
 
 
+@pytest.mark.parametrize(
+    "choices", [PLAIN, Choices(checkpointing="full", offload=0.5), Choices(checkpointing="offloaded", offload=1.0)], ids=str
+)
+def test_parking_between_steps_changes_nothing(tmp_path: Path, choices: Choices) -> None:
+    world = made_world(ALL[0], tmp_path)
+    assert same(grads(world, choices), grads(world, choices, parked=True))
+
+
 def test_swaps_from_a_file(tmp_path: Path) -> None:
     world = made_world(ALL[0], tmp_path / "world")
     assert same(grads(world, PLAIN), grads(world, Choices(checkpointing="full", offload=1.0, on_disk=True), tmp_path / "scratch"))
@@ -96,6 +114,28 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiling stops at what dynamo traces and AOTAutograd differentiates; that inductor's code does the same is shown on a card."""
     compile = torch.compile
     monkeypatch.setattr(torch, "compile", lambda forward: compile(forward, backend="aot_eager", fullgraph=True))
+
+
+@pytest.mark.usefixtures("traced")
+def test_parking_compiles_nothing_again(tmp_path: Path) -> None:
+    world = made_world(ALL[0], tmp_path)
+    job = world.job(memory={"gradient_checkpointing": "off"})
+    state, objective, _ = world.training(job, start=0.05)
+    assembly = Assembly(state.transformer, Choices(checkpointing="full", offload=0.5, compile=True), CPU, LOG)
+    batch = next(objective.collect(1))
+    losses, graphs = [], []
+    for _ in range(2):
+        assembly.place()
+        counters.clear()
+        losses.append(objective.loss(state.transformer, batch))
+        losses[-1].backward()
+        with torch.no_grad():
+            losses.append(objective.loss(state.transformer, batch))
+        graphs.append(counters["stats"]["unique_graphs"])
+        assembly.park()
+    assembly.undo()
+    assert torch.equal(losses[0], losses[2]) and torch.equal(losses[1], losses[3])
+    assert graphs[0] > 0 and graphs[1] == 0
 
 
 @pytest.mark.usefixtures("traced")

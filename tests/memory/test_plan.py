@@ -12,13 +12,16 @@ from trainer.__main__ import main
 from trainer.errors import UserError
 from trainer.job import AdapterSettings, TrainingJob
 from trainer.memory import plan as plan_module
+from trainer.memory import sampling_memory
 from trainer.memory.card import CARDS, card_named
-from trainer.memory.choices import Choices
+from trainer.memory.choices import Choices, Decoding
 from trainer.memory.choosing import taken
 from trainer.memory.examples import planned_micros, shapes_at
 from trainer.memory.plan import Plan, make_plan, plan_for_run, told_plan
 from trainer.memory.prediction import GIB, Micro, Predictor
 from trainer.memory.rehearsal import mixed
+from trainer.memory.sampling_memory import RAISED
+from trainer.memory.vae_memory import VaeMemory
 from trainer.models import open_model
 
 PEAK, TIME = 0.08, 0.20  # how far a prediction may be off
@@ -76,6 +79,54 @@ def test_less_memory_trades_more_for_it() -> None:
     assert tight.training <= 8 < roomy.training
     assert tight.step_seconds > roomy.step_seconds
     assert tight.choices != roomy.choices
+
+
+def test_samples_of_a_large_model_fit_into_a_small_card_with_the_transformer_on_the_host() -> None:
+    plan = planned(["9x384x384"], name="Wan 2.1 14B", memory={"fit_into": 8})
+    assert plan.training <= plan.limit == 8
+    assert plan.sampling <= RAISED * plan.training and plan.sampling <= plan.limit
+    assert plan.decoding == Decoding(parked=True)
+    assert "GB, decoded with the transformer on the host" in plan.table() and "because: the transformer is on the host" in plan.table()
+    assert not any("vae_tiling" in advice for advice in plan.advice)
+    assert plan.host > 7, "with the transformer"
+
+
+def test_samples_that_leave_room_for_the_transformer_keep_it() -> None:
+    plan = planned(["81x480x832"], name="Wan 2.1 14B", memory={"weights": "unquantized"})
+    assert plan.decoding == Decoding()
+    assert plan.sampling <= RAISED * plan.training and "decoded with" not in plan.table()
+
+
+def test_what_does_not_fit_is_decoded_in_tiles() -> None:
+    prompts = {"prompts": [{"prompt": "small"}, {"prompt": "large", "size": "81x480x832"}]}
+    plan = planned(["9x256x256"], memory={"fit_into": 8}, samples=prompts)
+    assert plan.decoding == Decoding(parked=True, tiled=True)
+    assert plan.sampling <= plan.limit
+    assert "in tiles of the frame" in plan.table() and "because: samples are decoded in tiles" in plan.table()
+    assert not any("vae_tiling" in advice for advice in plan.advice)
+    roomy = planned(["9x256x256"], memory={"fit_into": 24}, samples=prompts)
+    assert roomy.decoding == Decoding(parked=True)
+    assert roomy.sampling > RAISED * roomy.training and any("vae_tiling" in advice for advice in roomy.advice)
+    small = planned(["9x256x256"], memory={"fit_into": 24})
+    assert small.sampling < roomy.sampling
+
+
+def test_tiling_that_is_set_is_counted() -> None:
+    whole, tiled = (planned(["81x480x832"], memory={"fit_into": 12, "vae_tiling": tiling}) for tiling in (False, True))
+    assert tiled.sampling < whole.sampling and tiled.encoding < whole.encoding
+    assert not tiled.decoding.tiled and not any("vae_tiling" in advice for advice in tiled.advice)
+
+
+def test_a_decoding_that_cannot_be_told_parks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling_memory, "vae_peaks", lambda *_: VaeMemory(weights=10**12))
+    plan = planned(["9x384x384"], name="Wan 2.1 14B", memory={"fit_into": 8})
+    assert plan.decoding == Decoding() and plan.sampling <= plan.training
+
+
+def test_the_optimizer_that_is_chosen_is_counted() -> None:
+    adamw, lion, offloaded = (planned(["17x256x256"], optimizer=given) for given in ({}, {"name": "Lion"}, {"offload_state": True}))
+    assert lion.adapter == pytest.approx(2 / 3 * adamw.adapter) and offloaded.adapter == pytest.approx(adamw.adapter / 3)
+    assert offloaded.training < lion.training < adamw.training and offloaded.host > adamw.host
 
 
 def test_settings_that_are_not_auto_are_kept() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,9 +13,13 @@ from torch._dynamo.exc import TorchDynamoException
 
 from tests.tiny.wan import write_tiny_wan
 from tests.tiny_run import losses, settings, write_clips
+from trainer import sampling
+from trainer.components import Components
 from trainer.errors import UserError
 from trainer.events import read_events
-from trainer.memory.choices import Choices
+from trainer.memory import plan as plan_module
+from trainer.memory.choices import Choices, Decoding, settled
+from trainer.models.wan.family import Wan
 from trainer.objectives.flow_matching import FlowMatching
 from trainer.run import Places, RunResult, run
 from trainer.samples import Samples
@@ -68,6 +73,42 @@ def test_a_sample_is_drawn_again_with_less(model: Path, clips: Path, tmp_path: P
     monkeypatch.setattr(Samples, "draw", failing(Samples.draw, [2]))
     result = run(settings(model, clips), Places.under(tmp_path))
     assert len(result.losses) == 6 and len(list(result.folder.glob("samples/*/*.mp4"))) == 3 and len(notices(result)) == 1
+
+
+def test_a_sample_that_cannot_be_decoded_beside_the_transformer_is_decoded_without(
+    model: Path, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    job = settings(model, clips, memory={"layer_offload_fraction": 0.5})
+    whole = run(job, Places.under(tmp_path / "whole"))
+    denoised = []
+    monkeypatch.setattr(sampling, "denoise", lambda *given, own=sampling.denoise: (denoised.append(1), own(*given))[1])
+    monkeypatch.setattr(Wan, "decode_video", failing(Wan.decode_video, [2]))
+    short = run(job, Places.under(tmp_path / "short"))
+    assert losses(short) == losses(whole) and all(map(torch.equal, tensors(short), tensors(whole)))
+    assert [file.read_bytes() for file in short.samples] == [file.read_bytes() for file in whole.samples]
+    (notice,) = notices(short)
+    assert "from now on with the transformer on the host" in notice
+    assert len(denoised) == 3, "nothing is drawn again"
+
+
+@pytest.mark.parametrize("name", ["AdamW", "Schedule-free AdamW"])
+def test_a_planned_parking_changes_no_run(
+    model: Path, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:  # fmt: skip
+    if name != "AdamW":
+        pytest.importorskip("pytorch_optimizer")
+    job = settings(model, clips, optimizer={"name": name, "schedule": "constant"}, memory={"layer_offload_fraction": 0.5})
+    whole = run(job, Places.under(tmp_path / "whole"))
+    plan = SimpleNamespace(choices=settled(job.memory, job.compute), decoding=Decoding(parked=True), step_seconds=0.0)
+    monkeypatch.setattr(plan_module, "told_plan", lambda *_: plan)
+    parked = []
+    monkeypatch.setattr(
+        Components, "without_transformers", lambda own, real=Components.without_transformers: (parked.append(1), real(own))[1]
+    )
+    result = run(job, Places.under(tmp_path / "parked"))
+    assert len(parked) == 3
+    assert losses(result) == losses(whole) and all(map(torch.equal, tensors(result), tensors(whole)))
+    assert [file.read_bytes() for file in result.samples] == [file.read_bytes() for file in whole.samples]
 
 
 def test_the_last_notch_is_followed_by_an_error_and_progress_is_kept(

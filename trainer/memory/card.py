@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 SUSTAINED = 0.8  # of a data sheet's matrix products per second that large products reach: an H200 790 of 989 TFLOP/s
 COPIED = 0.9  # of a data sheet's bandwidth that copies inside the card reach
 CONTEXT = 0.6  # GB that a process takes outside of PyTorch's allocator
-GB = 10**9
+GB = 2**30  # bytes: as cards are sold by, and as memory.fit_into and the cap on PyTorch's allocator count
+BYTES_A_SECOND = 10**9  # in a GB/s, as data sheets count
 
 
 @dataclass(frozen=True)
 class Card:
-    """A card's memory in GB, dense products in TFLOP/s and bandwidths in GB/s, and its CUDA compute capability."""
+    """A card's memory in GB of 2^30 bytes, dense products in TFLOP/s and bandwidths in GB/s, and its CUDA compute capability."""
 
     name: str
     memory: float
@@ -150,7 +151,7 @@ def _bandwidth(device: torch.device) -> float:
 
     source = torch.empty(1 << 27, device=device, dtype=torch.uint8)
     target = torch.empty_like(source)
-    return 2 * source.numel() / _seconds(lambda: target.copy_(source), 20) / GB
+    return 2 * source.numel() / _seconds(lambda: target.copy_(source), 20) / BYTES_A_SECOND
 
 
 def _pcie(device: torch.device) -> float:
@@ -161,4 +162,4 @@ def _pcie(device: torch.device) -> float:
     with suppress(RuntimeError):  # too little that may be locked
         source = source.pin_memory()
     target = torch.empty(source.numel(), device=device, dtype=torch.uint8)
-    return source.numel() / _seconds(lambda: target.copy_(source, non_blocking=True), 4) / GB
+    return source.numel() / _seconds(lambda: target.copy_(source, non_blocking=True), 4) / BYTES_A_SECOND

@@ -58,6 +58,24 @@ class Choices:
         return ", ".join(part for part in parts if part)
 
 
+@dataclass(frozen=True)
+class Decoding:
+    """Whether the transformer lies on the host while the VAE works for samples, and whether it decodes in tiles of the frame."""
+
+    parked: bool = False
+    tiled: bool = False
+
+    def smaller(self, tiles: bool) -> Decoding | None:
+        """What takes less of the card, first what changes nothing; None if there is nothing left. `tiles`: the VAE has tiling."""
+        if not self.parked:
+            return Decoding(parked=True, tiled=self.tiled)
+        return Decoding(parked=True, tiled=True) if tiles and not self.tiled else None
+
+    def __str__(self) -> str:
+        parts = ["the transformer on the host"] * self.parked + ["in tiles of the frame"] * self.tiled
+        return ", ".join(parts)
+
+
 def lighter_blocks(choices: Choices, blocks: int) -> int:
     """How many of the blocks, the last ones, are checkpointed lighter."""
     return int(choices.lighter * blocks + 1e-6)

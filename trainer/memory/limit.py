@@ -7,26 +7,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from .card import CONTEXT, GB
+
 if TYPE_CHECKING:
     import torch
 
-GIB = 2**30
-WINDOWS_RESERVE = 0.5  # GiB that stay free of what is free: near the end the driver moves memory to the host without a word
+WINDOWS_RESERVE = 0.5  # GB that stay free of what is free: near the end the driver moves memory to the host without a word
 
 
 def share(fit_into: float, free: float, total: float, windows: bool) -> float:
-    """The share of a card that torch may allocate, 0 to 1: `fit_into` GB if given, on Windows what is `free` (both in bytes)."""
+    """The share of a card that torch may allocate, 0 to 1, for `free` and `total` bytes.
+
+    If given, it is `fit_into` GB less what the process takes outside of torch's allocator, so that the card loses as much as
+    the plan's limit says; on Windows no more than what is free.
+    """
     limits = [total]
     if fit_into:
-        limits.append(fit_into * GIB)
+        limits.append((fit_into - CONTEXT) * GB)
     if windows:
-        limits.append(free - WINDOWS_RESERVE * GIB)
+        limits.append(free - WINDOWS_RESERVE * GB)
     return max(min(limits) / total, 0.0)
 
 
 @contextmanager
 def limited(device: torch.device, fit_into: float) -> Iterator[None]:
-    """Inside the block torch allocates no more of the card than `fit_into` GB (0: what there is) and, on Windows, than is free."""
+    """Inside the block the process takes no more of the card than `fit_into` GB (0: what there is) and, on Windows, than is free."""
     if device.type != "cuda":
         yield
         return

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from .. import events
 from ..errors import UserError, fail
 from .card import CONTEXT, GB, Card, card_at, free_memory
-from .choices import Choices
+from .choices import Choices, Decoding
 from .choosing import FRAGMENTS, Candidate, Limits, chosen, smallest, taken, triton_installed
 from .prediction import Micro, Predictor
+from .sampling_memory import sampling_memory
 from .vae_memory import vae_peaks
 
 if TYPE_CHECKING:
@@ -23,14 +24,13 @@ if TYPE_CHECKING:
     from ..job import TrainingJob
     from ..models.base import ModelFamily
 
-RAISED = 1.1  # of training's peak that drawing samples may take
-
 
 @dataclass(frozen=True)
 class Plan:
-    """What was chosen and what it comes to: seconds, and GB of 10^9 bytes as cards are sold by."""
+    """What was chosen and what it comes to: seconds, and GB of 2^30 bytes as cards are sold by."""
 
     choices: Choices
+    decoding: Decoding  # of sample videos
     card: str
     size: str  # of the largest micro-batch, with its batch size
     step_seconds: float
@@ -61,7 +61,7 @@ class Plan:
                 "training",
                 f"{self.training:.1f} GB: weights {self.weights:.1f}, LoRA {self.adapter:.1f}, activations {self.activations:.1f}",
             ),
-            ("sampling", f"{self.sampling:.1f} GB"),
+            ("sampling", f"{self.sampling:.1f} GB{f', decoded with {self.decoding}' if str(self.decoding) else ''}"),
             ("encoding clips", f"{self.encoding:.1f} GB"),
             ("host memory", f"{self.host:.1f} GB"),
             ("time", f"{self.step_seconds:.2g} s a step, {_clock(self.compile_seconds)} to compile, {_clock(self.run_seconds)} in all"),
@@ -90,7 +90,7 @@ def make_plan(
     limit = memory.fit_into or free or card.memory
     experts = len(trained_experts(family.spec, job.model.expert))
     accumulation = job.schedule.accumulation
-    predictor = Predictor(family, job.adapter, micros, card, dtype, accumulation, experts, stored_size(family, job, dtype))
+    predictor = Predictor(family, job.adapter, micros, card, dtype, accumulation, experts, stored_size(family, job, dtype), job.optimizer)
     limits = Limits(limit * GB, GB * host if host is not None else _free_host(), job.schedule.steps, triton_installed())
     found = chosen(predictor, memory, compute, limits)
     if found is None:
@@ -149,22 +149,31 @@ def _free_host() -> float:
 
 def _plan(predictor: Predictor, found: Candidate, limits: Limits, job: TrainingJob, size: tuple[int, int, int]) -> Plan:
     prediction, micro, choices = found.prediction, predictor.largest, found.choices
-    vae = vae_peaks(predictor.family, size)
-    decode, encode = vae.decode or 0.0, vae.encode or 0.0
+    vae = vae_peaks(predictor.family, size, job.memory.vae_tiling)
     forward = max(part.peak_forward for part in predictor.rehearsal(micro, choices).parts)
-    resident = prediction.weights + prediction.adapter
-    sampling = taken(resident + max(forward, decode + vae.weights)) / GB
-    training = taken(prediction.peak) / GB
+    sampling = sampling_memory(job, predictor.family, size, prediction, forward, limits.card)
     reasons, advice = explained(predictor, found, limits)
-    if sampling > RAISED * training or sampling > limits.card / GB:
+    reasons += why(sampling.decoding)
+    if sampling.tiling_helps:
         advice.append("memory.vae_tiling=true lowers what decoding sample videos takes.")
-    step = prediction.seconds
+    step, parked = prediction.seconds, prediction.weights if sampling.decoding.parked else 0
     return Plan(
-        choices, predictor.card.name, f"{micro.name}, batch {micro.batch}", step, prediction.compile_seconds,
-        prediction.compile_seconds + step * job.schedule.steps, prediction.peak / GB, training, sampling,
-        taken(vae.weights + encode) / GB, (prediction.host + vae.weights) / GB, limits.card / GB,
+        choices, sampling.decoding, predictor.card.name, f"{micro.name}, batch {micro.batch}", step, prediction.compile_seconds,
+        prediction.compile_seconds + step * job.schedule.steps, prediction.peak / GB,
+        taken(prediction.peak) / GB, sampling.taken / GB, taken(vae.weights + (vae.encode or 0)) / GB,
+        (prediction.host + vae.weights + parked) / GB, limits.card / GB,
         prediction.weights / GB, prediction.adapter / GB, prediction.activations * FRAGMENTS / GB + CONTEXT, tuple(reasons), tuple(advice),
     )  # fmt: skip
+
+
+def why(decoding: Decoding) -> list[str]:
+    """Why sample videos are decoded so."""
+    reasons = []
+    if decoding.parked:
+        reasons.append("the transformer is on the host while samples are decoded, as both take more of the card than training.")
+    if decoding.tiled:
+        reasons.append("samples are decoded in tiles, as whole frames do not fit; clips are encoded whole, as their latents are cached.")
+    return reasons
 
 
 def explained(predictor: Predictor, found: Candidate, limits: Limits) -> tuple[list[str], list[str]]:

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .choices import LIGHTER, Checkpointing, Choices, lighter_blocks
+from .optimizer_state import state_on_card, state_on_host, weight_bytes
 from .step_time import compile_seconds, step_seconds
 
 if TYPE_CHECKING:
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
 
     from ..job import AdapterSettings
     from ..models.base import ModelFamily
+    from ..optimizer_settings import OptimizerSettings
     from .card import Card
     from .rehearsal import Rehearsal, Shapes
 
 GIB = 1 << 30
 RING = 2  # offloaded blocks whose weights are on the card at a time
 WORKSPACE = 64 << 20  # bytes that cuBLAS takes of the allocator
-OPTIMIZER_STATES = 2  # float32 numbers that AdamW keeps of each weight
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,10 @@ class Prediction:
 
     peak: int
     weights: int  # of the transformer on the card
-    adapter: int  # LoRA with gradients and optimizer
+    adapter: int  # LoRA with its optimizer
+    state: int  # of the optimizer alone
     activations: int
-    host: int  # of weights and activations in host memory
+    host: int  # of weights, activations and optimizer in host memory
     seconds: float  # of an optimizer step
     compile_seconds: float
 
@@ -61,6 +63,7 @@ class Predictor:
     accumulation: int = 1
     experts: int = 1  # transformers that are trained in turns
     stored: float = 0.0  # bytes of a weight of a linear layer in a block, as the model's files hold it; 0: as in `dtype`
+    optimizer: OptimizerSettings | None = None  # none: AdamW
     rehearsed: dict[tuple[object, ...], tuple[Rehearsal, Rehearsal]] = field(default_factory=dict)
 
     @cached_property
@@ -121,15 +124,17 @@ class Predictor:
         out = self.offloaded(choices)
         ring = min(RING, out) if out else 0
         weights = int(block * (sizes.blocks - out + ring) + self.dtype.itemsize * sizes.outside)
-        adapter = 4 * sizes.adapter * (1 + OPTIMIZER_STATES)
-        activations, host = rehearsal.peak, int(block * out)
+        trained = self.optimizer, sizes.adapter, self.adapter.rank
+        state = state_on_card(*trained)
+        adapter = weight_bytes(self.adapter) * sizes.adapter + state
+        activations, host = rehearsal.peak, int(block * out) + state_on_host(*trained)
         if choices.checkpointing == "offloaded":
             moved = sum(part.boundary * part.kind.count for part in rehearsal.parts)
             stay = sum(sorted((part.boundary for part in rehearsal.parts), reverse=True)[:1]) * RING
             activations, host = activations - max(moved - stay, 0), host + moved
         host += (self.experts - 1) * int(block * sizes.blocks + self.dtype.itemsize * sizes.outside)
         return Prediction(
-            weights + adapter + activations + WORKSPACE, weights, adapter, activations, host,
+            weights + adapter + activations + WORKSPACE, weights, adapter, state, activations, host,
             self._seconds(choices, block * out), self._compiling(choices, rehearsal),
         )  # fmt: skip
 

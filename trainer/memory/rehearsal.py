@@ -235,7 +235,7 @@ def _measured(ledger: Ledger, marks: _Marks, kinds: Sequence[Kind], blocks: Sequ
     outside = sum(s.size for s in counted if s.stretch.name in ("start", "outside") and s.start <= later and not 0 <= s.end <= later)
     parts: list[Part] = []
     before_forward = before = 0
-    gradients = [sum(4 * p.numel() for p in block.parameters() if p.requires_grad) for block in blocks]
+    gradients = [sum(p.numel() * p.element_size() for p in block.parameters() if p.requires_grad) for block in blocks]
     for number, (kind, block_gradients) in enumerate(zip(kinds, gradients, strict=True)):
         forward, backward = (stretches.get(f"{way} {number}", Stretch(way)) for way in (FORWARD, BACKWARD))
         born = [storage for storage in counted if storage.stretch is forward]

@@ -37,9 +37,9 @@ def _next(error: Exception, choices: Choices, where: str) -> tuple[Choices, str]
     from torch._dynamo.exc import TorchDynamoException
 
     said = (str(error).splitlines() or [type(error).__name__])[0]
-    if isinstance(error, TorchDynamoException) and choices.compile and not _is_shortage(error.__cause__):
+    if isinstance(error, TorchDynamoException) and choices.compile and not is_shortage(error.__cause__):
         return replace(choices, compile=False), f"Compiling failed ({said}). {COMPILER}"
-    if isinstance(error, UserError) or not (_is_shortage(error) or _is_shortage(error.__cause__)):
+    if isinstance(error, UserError) or not (is_shortage(error) or is_shortage(error.__cause__)):
         raise error
     smaller = choices.smaller()
     if smaller is None:
@@ -48,7 +48,7 @@ def _next(error: Exception, choices: Choices, where: str) -> tuple[Choices, str]
     return smaller, f"The card's memory ran out ({said}); going on with {smaller}."
 
 
-def _is_shortage(error: BaseException | None) -> bool:
+def is_shortage(error: BaseException | None) -> bool:
     """Whether memory of the card ran out; libraries beside torch's allocator say it in their own words."""
     import torch
 

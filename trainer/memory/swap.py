@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import torch
@@ -51,9 +51,7 @@ class BlockSwap:
 
     def park(self) -> None:
         """Takes nothing of the device until a block computes again: all weights lie in the host's memory alone."""
-        for coming in self._coming.values():
-            coming.result()
-        self._coming.clear()
+        self._settle()
         for held in self._held:
             held.point_at(held.host.data)
         self._lies = [None] * SLOTS
@@ -67,12 +65,21 @@ class BlockSwap:
 
     def close(self) -> None:
         """Ends the swapping and gives the memory back, whether or not the tensors have left it."""
+        with suppress(RuntimeError):  # of a card that failed, which has been told already
+            self._settle()
         self._places.clear()
         for hook in self._hooks:
             hook.remove()
         self._thread.shutdown()
         for held in self._held:
             held.host.close()
+
+    def _settle(self) -> None:
+        """Waits for copies that are under way: their places and the host's memory may then be used for something else."""
+        for coming in self._coming.values():
+            if event := coming.result():
+                event.synchronize()
+        self._coming.clear()
 
     def _enter(self, number: int, forward: bool) -> None:
         """Points a block's tensors at its weights on the device, and starts the copy of those that are needed next."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..models.base import ModelFamily
+
+COLOURS = 3
+JOINING = 3  # times a clip's pixels while its tiles are put together: rows of it, all of it, and what is made of that
 
 
 @dataclass(frozen=True)
@@ -18,10 +22,14 @@ class VaeMemory:
     weights: int = 0
     encode: int | None = None
     decode: int | None = None
+    tiles: bool = False  # whether the VAE can work in tiles of the frame
 
 
-def vae_peaks(family: ModelFamily, size: tuple[int, int, int]) -> VaeMemory:
-    """The VAE's memory for one clip of frames, height and width, whole frames at a time."""
+def vae_peaks(family: ModelFamily, size: tuple[int, int, int], tiled: bool = False) -> VaeMemory:
+    """The VAE's memory for one clip of frames, height and width: whole frames at a time, or `tiled` if it can.
+
+    In tiles it is that of one tile, as the rehearsal of all takes minutes, and of the tiles that are kept and put together.
+    """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -32,17 +40,55 @@ def vae_peaks(family: ModelFamily, size: tuple[int, int, int]) -> VaeMemory:
         vae: Any = twin.load_vae()
     except Exception:  # a configuration that is not there
         return VaeMemory()
+    tiles = can_tile(vae)
+    cut = _tiles(vae, size) if tiled and tiles else None
+    frames, height, width = cut.size if cut else size
     with FakeTensorMode(allow_non_fake_inputs=True):
         fill(vae)
-        frames, height, width = size
-        clip, latents = torch.empty(frames, height, width, 3, dtype=torch.uint8), torch.empty(1, *family.spec.latent_shape(*size))
-        encode = _peak(vae, lambda: twin.encode_video(vae, clip))
-        decode = _peak(vae, lambda: twin.decode_video(vae, latents))
+        clip = torch.empty(frames, height, width, COLOURS, dtype=torch.uint8)
+        latents = torch.empty(1, *family.spec.latent_shape(frames, height, width))
+        encode = peak_of(vae, lambda: twin.encode_video(vae, clip))
+        decode = peak_of(vae, lambda: twin.decode_video(vae, latents))
     weights = sum(tensor.numel() * tensor.element_size() for tensor in (*vae.parameters(), *vae.buffers()))
-    return VaeMemory(weights, encode, decode)
+    if cut:
+        encode = encode and encode + cut.joined
+        decode = decode and max(decode + cut.apart, cut.apart + JOINING * cut.joined)
+    return VaeMemory(weights, encode, decode, tiles)
 
 
-def _peak(vae: Any, call: Callable[[], object]) -> int | None:
+def can_tile(vae: Any) -> bool:
+    """Whether a VAE can be told to work in tiles of the frame, and not to."""
+    return all(hasattr(vae, name) for name in ("enable_tiling", "disable_tiling", "use_tiling"))
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """A tile's frames, height and width, and the bytes of all pixels of a clip: in tiles with what they overlap, and joined."""
+
+    size: tuple[int, int, int]
+    apart: int
+    joined: int
+
+
+def _tiles(vae: Any, size: tuple[int, int, int]) -> _Tiles | None:
+    """How diffusers' VAEs cut a clip; None if it is no larger than a tile.
+
+    They name a tile's sides in pixels, and how far apart tiles begin or which share of them overlaps.
+    """
+    frames, *sides = size
+    sizes, apart = [], frames
+    for side, name in zip(sides, ("height", "width"), strict=True):
+        tile = int(getattr(vae, f"tile_sample_min_{name}", side))
+        share = getattr(vae, f"tile_overlap_factor_{name}", getattr(vae, "tile_overlap_factor", 0.25))
+        stride = int(getattr(vae, f"tile_sample_stride_{name}", tile * (1 - share)))
+        sizes.append(min(side, tile))
+        apart *= sum(min(tile, side - start) for start in range(0, side, stride)) if side > tile else side
+    pixel = COLOURS * next(vae.parameters()).element_size()
+    return _Tiles((frames, sizes[0], sizes[1]), apart * pixel, prod(size) * pixel) if sizes != sides else None
+
+
+def peak_of(vae: Any, call: Callable[[], object]) -> int | None:
+    """Bytes at most that a call of a VAE without weights takes beside it, under a fake mode; None if it asks for values."""
     import torch
 
     from .control_values import Masks

@@ -1,0 +1,37 @@
+"""What the VAE takes, whole and in tiles, against rehearsals of all of its work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tests.memory.measured import family_of
+from trainer.memory.twin import fill, twin_of
+from trainer.memory.vae_memory import can_tile, peak_of, vae_peaks
+
+SIZES = {"Wan 2.1 1.3B": (1, 384, 384), "LTX-Video 2B": (9, 512, 704), "HunyuanVideo": (5, 320, 448)}
+
+
+@pytest.mark.parametrize(("name", "size"), SIZES.items(), ids=str)
+def test_a_tile_stands_for_all_of_them(name: str, size: tuple[int, int, int]) -> None:
+    family = family_of(name)
+    twin = twin_of(family)
+    vae: Any = twin.load_vae()
+    assert can_tile(vae)
+    vae.enable_tiling()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        fill(vae)
+        latents = torch.empty(1, *family.spec.latent_shape(*size))
+        peak = peak_of(vae, lambda: twin.decode_video(vae, latents))
+    tiled, whole = vae_peaks(family, size, tiled=True), vae_peaks(family, size)
+    assert peak is not None and tiled.decode is not None and whole.decode is not None and tiled.encode is not None and whole.encode
+    assert 0.94 * peak <= tiled.decode <= 1.15 * peak < whole.decode
+    assert tiled.encode < whole.encode
+
+
+def test_frames_no_larger_than_a_tile_are_whole() -> None:
+    family = family_of("Wan 2.1 1.3B")
+    assert vae_peaks(family, (1, 256, 256), tiled=True) == vae_peaks(family, (1, 256, 256))
