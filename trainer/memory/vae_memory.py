@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..models.base import ModelFamily
 
+_known: WeakKeyDictionary[ModelFamily, dict[tuple[tuple[int, int, int], bool], VaeMemory]] = WeakKeyDictionary()
 COLOURS = 3
 JOINING = 3  # times a clip's pixels while its tiles are put together: rows of it, all of it, and what is made of that
 
@@ -30,6 +32,13 @@ def vae_peaks(family: ModelFamily, size: tuple[int, int, int], tiled: bool = Fal
 
     In tiles it is that of one tile, as the rehearsal of all takes minutes, and of the tiles that are kept and put together.
     """
+    known = _known.setdefault(family, {})
+    if (size, tiled) not in known:
+        known[size, tiled] = _rehearsed(family, size, tiled)
+    return known[size, tiled]
+
+
+def _rehearsed(family: ModelFamily, size: tuple[int, int, int], tiled: bool) -> VaeMemory:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
