@@ -6,12 +6,26 @@ from typing import Any
 
 from comfy_api.latest import io, ui
 
-from ..trainer.job import AdapterSettings, DatasetSettings, MemorySettings, OptimizerSettings, ScheduleSettings, TrainingJob
+from ..trainer.job import (
+    AdapterSettings,
+    ComputeSettings,
+    DatasetSettings,
+    MemorySettings,
+    OptimizerSettings,
+    ScheduleSettings,
+    TrainingJob,
+)
 from ..trainer.packages import require
 from . import schema
 from .host import folders
 from .sockets import AdapterSocket, DatasetSocket, ModelReference, ModelSocket, OptimizerSocket
 from .train import CATEGORY
+
+ADVANCED = (
+    (ScheduleSettings, ("accumulation",)),
+    (MemorySettings, ("weights", "layer_offload_fraction", "gradient_checkpointing", "vae_tiling")),
+    (ComputeSettings, ("dtype", "compile", "fp8_products")),
+)
 
 
 class PlanTraining(io.ComfyNode):
@@ -35,8 +49,9 @@ class PlanTraining(io.ComfyNode):
                 *schema.inputs(ScheduleSettings, only=("steps", "batch_size")),
                 io.String.Input(
                     "card", display_name="Card", default="", optional=True, advanced=True,
-                    tooltip="Plans for this card, such as 4090 or H100; empty: the one here.",
+                    tooltip="Plans for this card, such as 4090, H100 or '4060 Ti 8 GB'; empty: the one here.",
                 ),
+                *(item for part, fields in ADVANCED for item in schema.inputs(part, only=fields, fold=fields)),
             ],
             outputs=[io.String.Output("plan", "plan", tooltip="The plan as text.")],
             is_output_node=True,
@@ -57,7 +72,8 @@ class PlanTraining(io.ComfyNode):
         from ..trainer.memory.command import plan_of_job
 
         linked = {name: part for name, part in (("adapter", adapter), ("optimizer", optimizer)) if part is not None}
-        parts = {"memory": schema.build(MemorySettings, values), "schedule": schema.build(ScheduleSettings, values)}
+        kinds = {"memory": MemorySettings, "schedule": ScheduleSettings, "compute": ComputeSettings}
+        parts = {name: schema.build(kind, values) for name, kind in kinds.items()}
         job = TrainingJob.parse({"model": model.settings, "dataset": dataset, **parts, **linked})
         text = plan_of_job(job, folders.places(), card.strip()).table()
         return io.NodeOutput(text, ui=ui.PreviewText(text))

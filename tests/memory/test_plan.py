@@ -195,9 +195,25 @@ def test_cards_by_name(name: str, found: str) -> None:
     assert card_named(name).name == found
 
 
-def test_unknown_card() -> None:
+@pytest.mark.parametrize(
+    ("name", "found", "memory"),
+    [
+        ("3060 12 GB", "RTX 3060", 12),
+        ("RTX 4060 Ti 8GB", "RTX 4060 Ti", 8),
+        ("A100 40GB", "A100", 40),
+        ("4070 ti super", "RTX 4070 Ti SUPER", 16),
+    ],
+)
+def test_memory_in_a_cards_name_counts(name: str, found: str, memory: float) -> None:
+    card = card_named(name)
+    assert (card.name, card.memory) == (found, memory)
+
+
+@pytest.mark.parametrize("name", ["Voodoo 2", "RTX 4090 Laptop GPU", "RTX 3080 Ti", "1080ti", "16 GB", ""])
+def test_unknown_card(name: str) -> None:
+    """Not even one whose name begins as another's: it may have half of its memory."""
     with pytest.raises(UserError, match="is not in the table"):
-        card_named("Voodoo 2")
+        card_named(name)
 
 
 def test_card_loses_more_than_the_allocator_holds() -> None:

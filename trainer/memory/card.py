@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..errors import fail, nearest
+from ..errors import fail
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,16 +54,22 @@ CARDS = {
     card.name: card
     for card in (
         _row("RTX 3060", 12, 25.5, 0, 360, 12, (8, 6)),
+        _row("RTX 3060 Ti", 8, 32.4, 0, 448, 22, (8, 6)),
+        _row("RTX 3070", 8, 40.6, 0, 448, 22, (8, 6)),
         _row("RTX 3080", 10, 59.5, 0, 760, 22, (8, 6)),
         _row("RTX 3090", 24, 71, 0, 936, 22, (8, 6)),
+        _row("RTX 4060", 8, 30, 60, 272, 12, (8, 9)),
         _row("RTX 4060 Ti", 16, 44, 88, 288, 12, (8, 9)),
         _row("RTX 4070", 12, 58, 117, 504, 22, (8, 9)),
+        _row("RTX 4070 Ti", 12, 80, 160, 504, 22, (8, 9)),
+        _row("RTX 4070 Ti SUPER", 16, 88, 176, 672, 22, (8, 9)),
         _row("RTX 4080", 16, 97, 195, 717, 22, (8, 9)),
         _row("RTX 4090", 24, 165, 330, 1008, 22, (8, 9)),
         _row("RTX 5070", 12, 62, 123, 672, 45, (12, 0)),
         _row("RTX 5070 Ti", 16, 88, 176, 896, 45, (12, 0)),
         _row("RTX 5080", 16, 113, 225, 960, 45, (12, 0)),
         _row("RTX 5090", 32, 210, 419, 1792, 45, (12, 0)),
+        _row("RTX A6000", 48, 155, 0, 768, 22, (8, 6)),
         _row("RTX 6000 Ada", 48, 182, 364, 960, 22, (8, 9)),
         _row("RTX PRO 6000", 96, 252, 503, 1792, 45, (12, 0)),
         _row("L40S", 48, 181, 362, 864, 22, (8, 9)),
@@ -74,17 +81,28 @@ CARDS = {
 UNKNOWN = _row("unknown card", 8, 25, 0, 300, 12, (8, 6))
 
 
-def card_named(name: str, where: str = "--card") -> Card:
-    """The card of the table whose name is meant, such as 4090 or "NVIDIA H200"; raises UserError for one that it lacks."""
-    wanted = _plain(name)
-    found = [card for card in CARDS.values() if _plain(card.name) in wanted or (wanted and wanted == _plain(card.name).removeprefix("rtx"))]
-    if not found:
-        raise fail(where, f"'{name}' is not in the table of cards.", nearest(name, list(CARDS)))
-    return max(found, key=lambda card: len(card.name))
+def card_named(name: str, where: str = "card") -> Card:
+    """The card of the table that a name such as 4090, "NVIDIA H200" or "4060 Ti 8 GB" says, with the memory that it says.
+
+    Raises UserError for one that the table lacks: a card whose name is longer by a word is another card.
+    """
+    memory = re.search(r"(\d+)\s*gb?\s*$", name, re.IGNORECASE)
+    wanted = _plain(name[: memory.start()] if memory else name)
+    for card in CARDS.values():
+        if wanted and wanted in (_plain(card.name), _plain(card.name).removeprefix("rtx")):
+            return replace(card, memory=float(memory[1])) if memory else card
+    known = f"The table has {', '.join(CARDS)}. For others name a slower one of the same generation, with its own memory: '4070 16 GB'."
+    raise fail(where, f"'{name}' is not in the table of cards.", known)
 
 
 def _plain(name: str) -> str:
-    return name.lower().replace(" ", "").replace("-", "")
+    return re.sub(r"nvidia|geforce|\(r\)|[\s-]", "", name.lower())
+
+
+def _alike(name: str) -> Card:
+    """The card of the table whose name a driver's name begins with, as far as there is one."""
+    found = [card for card in CARDS.values() if _plain(name).startswith(_plain(card.name))]
+    return max(found, key=lambda card: len(card.name), default=UNKNOWN)
 
 
 def card_at(device: torch.device) -> Card:
@@ -92,10 +110,7 @@ def card_at(device: torch.device) -> Card:
     import torch
 
     about = torch.cuda.get_device_properties(device)
-    try:
-        known = card_named(about.name)
-    except ValueError:
-        known = UNKNOWN
+    known = _alike(about.name)
     capability = torch.cuda.get_device_capability(device)
     card = replace(known, name=about.name, memory=about.total_memory / GB, capability=capability)
     if capability < (8, 0):

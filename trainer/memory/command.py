@@ -46,6 +46,6 @@ def card_for(name: str) -> tuple[Card, float | None]:
     if name:
         return card_named(name), None
     if not torch.cuda.is_available():
-        raise fail("--card", "is needed: there is no card here that PyTorch can use.", f"Name one of: {', '.join(CARDS)}.")
+        raise fail("card", "is needed: there is none here that PyTorch can use.", f"Name one of: {', '.join(CARDS)}.")
     device = torch.device("cuda", torch.cuda.current_device())
     return card_at(device), free_memory(device)

@@ -156,11 +156,15 @@ def _plan(predictor: Predictor, found: Candidate, limits: Limits, job: TrainingJ
     reasons += why(sampling.decoding)
     if sampling.tiling_helps:
         advice.append("memory.vae_tiling=true lowers what decoding sample videos takes.")
+    encoding = taken(vae.weights + (vae.encode or 0))
+    if encoding > limits.card:
+        cure = "set memory.vae_tiling=true, or smaller buckets" if vae.tiles and not job.memory.vae_tiling else "use smaller buckets"
+        advice.append(f"encoding clips takes more than there is: {cure}.")
     step, parked = prediction.seconds, prediction.weights if sampling.decoding.parked else 0
     return Plan(
         choices, sampling.decoding, predictor.card.name, f"{micro.name}, batch {micro.batch}", step, prediction.compile_seconds,
         prediction.compile_seconds + step * job.schedule.steps, prediction.peak / GB,
-        taken(prediction.peak) / GB, sampling.taken / GB, taken(vae.weights + (vae.encode or 0)) / GB,
+        taken(prediction.peak) / GB, sampling.taken / GB, encoding / GB,
         (prediction.host + vae.weights + parked) / GB, limits.card / GB,
         prediction.weights / GB, prediction.adapter / GB, prediction.activations * FRAGMENTS / GB + CONTEXT, tuple(reasons), tuple(advice),
     )  # fmt: skip
