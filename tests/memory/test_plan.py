@@ -176,6 +176,22 @@ def test_small_steps_are_not_multiplied_in_fp8() -> None:
     assert not planned(["17x256x256"], memory={"weights": "fp8"}, compute={"compile": "on"}).choices.fp8_products
 
 
+@pytest.mark.parametrize("weights", ["auto", "unquantized", "int8", "nf4"])
+@pytest.mark.parametrize("compile", ["on", "off"])
+def test_fp8_products_that_cannot_be_are_none(weights: str, compile: str) -> None:
+    plan = planned(["9x256x256"], memory={"weights": weights}, compute={"compile": compile, "fp8_products": "on"})
+    assert not plan.choices.fp8_products and "products in fp8" not in plan.table() and "no product is in fp8" in plan.table()
+
+
+def test_no_more_is_planned_for_than_the_card_has() -> None:
+    assert planned(["17x256x256"], "RTX 3090", memory={"fit_into": 80}).limit == 24
+
+
+def test_windows_are_what_a_step_takes_of_a_clip() -> None:
+    job = TrainingJob.parse({"dataset": {"buckets": ["33x256x256"], "windows": {"size": 9}}})
+    assert planned_micros(job, family_of("Wan 2.1 1.3B"))[1] == (9, 256, 256)
+
+
 def test_accumulation_takes_longer_and_no_more_memory() -> None:
     once, twice = (planned(["17x256x256"], schedule={"accumulation": count}) for count in (1, 2))
     assert twice.step_seconds == pytest.approx(2 * once.step_seconds)

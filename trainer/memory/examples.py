@@ -41,6 +41,8 @@ def planned_micros(job: TrainingJob, family: ModelFamily) -> tuple[list[Micro], 
         for count in found.counts or (family.spec.default_bucket[0],)
         for shape in found.shapes or (family.spec.default_bucket[1:],)
     ]
+    if settings.windows:  # which are what a step takes of a clip
+        buckets = [(min(frames, settings.windows.size), height, width) for frames, height, width in buckets]
     return _micros(job, dict.fromkeys(buckets, 1), {size: shapes_at(family, size) for size in _kept(Counter(buckets))})
 
 

@@ -87,7 +87,8 @@ def make_plan(
     from .cures import cheapest
 
     memory, compute = job.memory, job.compute
-    limit = memory.fit_into or free or card.memory
+    there_is = free or card.memory
+    limit = min(memory.fit_into or there_is, there_is)
     experts = len(trained_experts(family.spec, job.model.expert))
     accumulation = job.schedule.accumulation
     predictor = Predictor(family, job.adapter, micros, card, dtype, accumulation, experts, stored_size(family, job, dtype), job.optimizer)
@@ -154,6 +155,8 @@ def _plan(predictor: Predictor, found: Candidate, limits: Limits, job: TrainingJ
     sampling = sampling_memory(job, predictor.family, size, prediction, forward, limits.card)
     reasons, advice = explained(predictor, found, limits)
     reasons += why(sampling.decoding)
+    if job.compute.fp8_products == "on" and not choices.fp8_products:
+        reasons.append("no product is in fp8: that needs weights in fp8, and a card of RTX 40 or newer.")
     if sampling.tiling_helps:
         advice.append("memory.vae_tiling=true lowers what decoding sample videos takes.")
     encoding = taken(vae.weights + (vae.encode or 0))
