@@ -45,12 +45,19 @@ class StepResult:
 
 
 def train_step(step: int, job: TrainingJob, state: TrainState, objective: Objective, compute: Compute, log: EventLog) -> StepResult:
-    """Gathers the step's micro-batches, adds up their gradients, clips, steps.
+    """One whole optimizer step: `gradients`, then `update`."""
+    result = gradients(step, job, state, objective, compute, log)
+    update(state)
+    return result
+
+
+def gradients(step: int, job: TrainingJob, state: TrainState, objective: Objective, compute: Compute, log: EventLog) -> StepResult:
+    """Gathers the step's micro-batches, adds up their gradients and clips them; weights stay as they are, so that it can be repeated.
 
     The loss is the weighted sum over all examples of the step, so micro-batching cannot change it; what is reported
     is the mean, also for the smaller last step of an epoch, whose examples count as much as all others. Nothing but one
-    read at its end waits for the device, before the weights change (in fp16 the gradient scaler reads once more). Raises
-    UserError then if a loss is not finite, Interrupted between micro-batches on cancel.
+    read at its end waits for the device (in fp16 the gradient scaler reads once more). Raises UserError then if a loss is not
+    finite, Interrupted between micro-batches on cancel.
     """
     import torch
 
@@ -81,9 +88,17 @@ def train_step(step: int, job: TrainingJob, state: TrainState, objective: Object
         raise fail(
             f"step {step}", "the gradient is not finite.", "Lower the learning rate, or set precision to fp32, and run again to resume."
         )
-    state.scaler.step(state.optimizer)
-    state.scaler.update()
     return StepResult(mean_loss, grad_norm, lr, overflow)
+
+
+def update(state: TrainState) -> None:
+    """Changes the weights by their gradients, in fp16 unless these overflowed; cut short, it leaves weights of no step, and no gradients."""
+    try:
+        state.scaler.step(state.optimizer)
+    except Exception:
+        state.optimizer.zero_grad(set_to_none=True)
+        raise
+    state.scaler.update()
 
 
 def _dropout(job: TrainingJob, compute: Compute, step: int, index: int) -> AbstractContextManager[None]:

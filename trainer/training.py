@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from . import events
+from .errors import fail
 from .experts import expert_at, trained_experts
 from .memory.attention import Attention
 from .memory.stepping_down import stepping_down
 from .memory.usage import Usage
 from .optim import averaged, follow_parameters, load_optimizer_state, make_optimizer, optimizer_state
 from .runfolder import RunFolder
-from .step import StepResult, TrainState, train_step
+from .step import StepResult, TrainState, gradients, update
 
 if TYPE_CHECKING:
     from torch import nn
@@ -51,18 +52,25 @@ class Training:
         self.components, self.compute = components, components.compute
         self._experts = trained_experts(components.family.spec, job.model.expert)
         transformer = stepping_down(lambda: self._transformer(1), components, log, "loading")
-        parameters = [parameter for lora in loras.values() for parameter in lora.parameters()]
-        optimizer = make_optimizer(
-            parameters, job.optimizer, faster=[up for lora in loras.values() for up in lora.up_parameters()],
-            turns=[lora.parameters() for lora in loras.values()], seed=job.schedule.seed,
-        )  # fmt: skip
-        self.state = TrainState(transformer, parameters, optimizer, self.compute.scaler())
+        self.state = self._untrained(transformer)
         self._attention = Attention(self.compute, self.state.transformer)
         self.step = 0  # optimizer steps done
         self.saved = -1  # step of the newest checkpoint
         self.expected_seconds = 0.0  # of a step, by the run's plan; 0 without one
         self.usage = Usage(self.compute)
         self._seconds: deque[float] = deque(maxlen=SPEED_WINDOW)
+        self._start: dict[str, LoraWeights] = {}  # what training goes back to while there is no checkpoint
+        self._torn = False  # whether an update was cut short, so that the weights are those of no step
+
+    def _untrained(self, transformer: nn.Module) -> TrainState:
+        """The state before the first step: an optimizer that has seen nothing."""
+        loras = self.loras.values()
+        parameters = [parameter for lora in loras for parameter in lora.parameters()]
+        optimizer = make_optimizer(
+            parameters, self.job.optimizer, faster=[up for lora in loras for up in lora.up_parameters()],
+            turns=[lora.parameters() for lora in loras], seed=self.job.schedule.seed,
+        )  # fmt: skip
+        return TrainState(transformer, parameters, optimizer, self.compute.scaler())
 
     def resume(self, newest: tuple[int, dict[str, LoraWeights], dict[str, Any]] | None) -> None:
         """Takes up the run's newest checkpoint, whose weights the LoRA has, or starts over if the run was ended before its first."""
@@ -71,6 +79,8 @@ class Training:
             self.saved = self.step
             load_optimizer_state(self.state.optimizer, state)
             self.state.scaler.load_state_dict(state["scaler"])
+        else:
+            self._start = self._weights()
         if self.step or any(event["type"] in events.UNDONE for event in events.read_log(self.run.events)):
             self.log.emit(events.Resumed(self.step))
             self.run.forget_samples(after=self.step)
@@ -78,7 +88,7 @@ class Training:
     def train(self, exporter: Exporter) -> dict[str, Path]:
         """Trains to the last step, or to where it is told to stop and keep; the exported LoRA files by expert.
 
-        Raises Interrupted on cancel, and whatever goes wrong, after a checkpoint of the last whole step.
+        Raises Interrupted on cancel, and whatever goes wrong, after a checkpoint of the last whole step if the weights are its.
         """
         with self._attention.training():
             return self._train(exporter)
@@ -97,7 +107,7 @@ class Training:
                     return files if files and self.saved == self.step else self.save(exporter)
                 self.one_step()
         except Exception:
-            if self.step > max(self.saved, 0):
+            if self.step > max(self.saved, 0) and not self._torn:
                 self.checkpoint()
             raise
 
@@ -110,7 +120,7 @@ class Training:
         """Trains one step and reports it."""
         start = time.perf_counter()
         with self.usage.during("training"):
-            result = stepping_down(self._result_of_next, self.components, self.log, f"step {self.step + 1}")
+            result = stepping_down(self._next, self.components, self.log, f"step {self.step + 1}")
         self.step += 1
         self._seconds.append(time.perf_counter() - start)
         self._tell_if_slow()
@@ -118,11 +128,32 @@ class Training:
         if result.skipped:
             self.log.notice("fp16 overflowed: the step was skipped and the gradient scale halved.", f"step {self.step}", "info")
 
-    def _result_of_next(self) -> StepResult:
+    def _next(self) -> StepResult:
         """The next step, which draws what it draws whenever it is done again."""
+        if self._torn:
+            self._go_back()
         self.state.transformer = self._transformer(self.step + 1)
         follow_parameters(self.state.optimizer)
-        return train_step(self.step + 1, self.job, self.state, self.objective, self.compute, self.log)
+        result = gradients(self.step + 1, self.job, self.state, self.objective, self.compute, self.log)
+        self._torn = True
+        update(self.state)
+        self._torn = False
+        return result
+
+    def _go_back(self) -> None:
+        """Takes up the newest checkpoint, or the start where there is none."""
+        newest, reached = self.run.newest_checkpoint(self.log), self.step
+        if not newest and not self._start:
+            raise fail(str(self.run.path), "has no checkpoint that can be read.", "Run again, under another output.name.")
+        self.step, weights = (newest[0], newest[1]) if newest else (0, self._start)
+        for name, lora in self.loras.items():
+            lora.load(weights[name], "the run's checkpoint")
+        self.state = self._untrained(self.state.transformer)
+        self.resume(newest)
+        self._torn = False
+        if self.step < reached:
+            text = f"The weights of step {reached + 1} were half changed: training goes on from the checkpoint of step {self.step}."
+            self.log.notice(text, f"step {reached + 1}")
 
     def _tell_if_slow(self) -> None:
         """Says once that steps take far longer than planned, which on Windows is how a card's full memory shows."""
@@ -168,10 +199,13 @@ class Training:
             **optimizer_state(self.state.optimizer),
             "scaler": self.state.scaler.state_dict(),
         }
-        weights = {name: lora.weights() for name, lora in self.loras.items()}
-        folder = self.run.save_checkpoint(self.step, weights, state, self.job.output.keep)
-        self.saved = self.step
+        folder = self.run.save_checkpoint(self.step, self._weights(), state, self.job.output.keep)
+        self.saved, self._start = self.step, {}
         return folder
+
+    def _weights(self) -> dict[str, LoraWeights]:
+        """The LoRA's weights by expert."""
+        return {name: lora.weights() for name, lora in self.loras.items()}
 
     def save(self, exporter: Exporter) -> dict[str, Path]:
         """Saves a checkpoint and exports the LoRA; the exported files by expert."""

@@ -123,6 +123,7 @@ def ours(work: Work, choices: Choices, device: torch.device, way: Way | None = N
     from trainer.events import EventLog
     from trainer.experts import trained_experts
     from trainer.job import TrainingJob
+    from trainer.memory.limit import unfragmented
     from trainer.training import Training
 
     way, heard, stack = way or Way(), Heard(), ExitStack()
@@ -136,6 +137,7 @@ def ours(work: Work, choices: Choices, device: torch.device, way: Way | None = N
     job, family, log = TrainingJob.parse(settings), opened(work.model, work.small), EventLog(heard)
     compute = Compute(job.compute)
     stack.enter_context(compute.repeatable())
+    stack.enter_context(unfragmented(compute.device))
     components = Components(family, compute, log, job.memory)
     components.choose(choices)
     form, alone = choices.weights if choices.weights in ("fp8", "int8", "nf4") else "", len(family.spec.experts) == 1

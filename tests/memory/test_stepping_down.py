@@ -13,7 +13,7 @@ from torch._dynamo.exc import TorchDynamoException
 
 from tests.tiny.wan import write_tiny_wan
 from tests.tiny_run import losses, settings, write_clips
-from trainer import sampling
+from trainer import optim, sampling
 from trainer.components import Components
 from trainer.errors import UserError
 from trainer.events import read_events
@@ -67,6 +67,61 @@ def test_a_step_is_done_again_with_less(model: Path, clips: Path, tmp_path: Path
     first, second = notices(short)
     assert "Tried to allocate 2.00 GiB.); going on with checkpointing full, 25% of the blocks offloaded" in first
     assert "50% of the blocks" in second
+
+
+class CutShort(torch.optim.AdamW):
+    """Fails in one of its steps, when some of the weights are changed already."""
+
+    calls, fails_at, error = 0, 0, OUT
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        CutShort.calls += 1
+        if CutShort.calls == CutShort.fails_at:
+            for parameter in self.param_groups[0]["params"][:3]:
+                parameter.add_(1)
+            raise CutShort.error
+        super().step()
+
+
+@pytest.fixture
+def cut_short(monkeypatch: pytest.MonkeyPatch) -> type[CutShort]:
+    monkeypatch.setattr(optim, "optimizer_class", lambda *_: CutShort)
+    monkeypatch.setattr(CutShort, "error", OUT)
+    monkeypatch.setattr(CutShort, "calls", 0)
+    monkeypatch.setattr(CutShort, "fails_at", 0)
+    return CutShort
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(("step", "back"), [(1, 0), (2, 0), (3, 2), (6, 4)])
+def test_an_update_that_is_cut_short_is_taken_back(
+    model: Path, clips: Path, tmp_path: Path, cut_short: type[CutShort], step: int, back: int, precision: str
+) -> None:  # fmt: skip
+    job = settings(model, clips, adapter={"precision": precision})
+    whole = run(job, Places.under(tmp_path / "whole"))
+    cut_short.calls, cut_short.fails_at = 0, step
+    short = run(job, Places.under(tmp_path / "short"))
+    assert cut_short.calls == 6 + step - back
+    assert losses(short) == losses(whole) and all(map(torch.equal, tensors(short), tensors(whole)))
+    assert [file.read_bytes() for file in short.samples] == [file.read_bytes() for file in whole.samples]
+    (notice,) = notices(short)
+    assert "going on with checkpointing full, 25% of the blocks offloaded" in notice
+    told = [e["text"] for e in read_events(short.folder / "events.jsonl") if e["type"] == "notice" and "half changed" in str(e["text"])]
+    lost = f"The weights of step {step} were half changed: training goes on from the checkpoint of step {back}."
+    assert told == ([lost] if step - 1 > back else [])
+
+
+def test_half_changed_weights_are_not_saved(
+    model: Path, clips: Path, tmp_path: Path, cut_short: type[CutShort], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    whole = run(settings(model, clips), Places.under(tmp_path / "whole"))
+    cut_short.calls, cut_short.fails_at = 0, 4
+    monkeypatch.setattr(cut_short, "error", RuntimeError("the driver was shut down"))
+    with pytest.raises(RuntimeError, match="shut down"):
+        run(settings(model, clips), Places.under(tmp_path))
+    short = run(settings(model, clips), Places.under(tmp_path))
+    assert losses(short) == losses(whole) and all(map(torch.equal, tensors(short), tensors(whole)))
 
 
 def test_a_sample_is_drawn_again_with_less(model: Path, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,9 +45,10 @@ class Lora:
             if log:
                 log.notice(reason, "packages")
         self.layers: dict[str, Any] = {name: layer for name, layer in transformer.named_modules() if hasattr(layer, "lora_A")}
+        self._dtype = torch.float32 if precision == "fp32" else torch.bfloat16
         for layer in self.layers.values():
-            layer.lora_A[NAME].to(torch.float32 if precision == "fp32" else torch.bfloat16)
-            layer.lora_B[NAME].to(torch.float32 if precision == "fp32" else torch.bfloat16)
+            layer.lora_A[NAME].to(self._dtype)
+            layer.lora_B[NAME].to(self._dtype)
             # PEFT would copy half-precision inputs to the LoRA's float32; autocast brings the small LoRA to them instead.
             layer.cast_input_dtype_enabled = weight_dtype(layer.get_base_layer()) == torch.float32
         self.strength = 1.0
@@ -108,7 +109,7 @@ class Lora:
                     if target.shape != source.shape:
                         found = f"{name} has shape {tuple(source.shape)}, this model and rank need {tuple(target.shape)}."
                         raise fail(where, found, "Choose a LoRA trained for this model and size.")
-                    target.copy_(source)
+                    target.data = source.to(target.device, self._dtype, copy=True)  # an update that was cut short may have left it wider
 
     def train(self, mode: bool) -> None:
         """Switches the LoRA's dropout on for training, off for sampling."""
