@@ -20,13 +20,23 @@ CASES: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"optimizer": {"name": "Prodigy"}}, ("optimizer.name", "optimizer.learning_rate"), "Prodigy and 0.0002"),
     ({"optimizer": {"name": "Schedule-free AdamW", "beta1": 0}}, ("optimizer.name", "optimizer.beta1"), "Schedule-free AdamW and 0"),
     ({"optimizer": {"name": "other"}}, ("optimizer.name", "optimizer.other"), "other and nothing"),
+    ({"optimizer": {"other": "SOAP"}}, ("optimizer.name", "optimizer.other"), "AdamW and SOAP"),
 ]
 
 
-@pytest.mark.parametrize(("parts", "settings", "values"), CASES, ids=[" + ".join(case[1]) for case in CASES])
+@pytest.mark.parametrize(("parts", "settings", "values"), CASES, ids=[f"{' + '.join(case[1])}: {case[2]}" for case in CASES])
 def test_each_line_of_the_table(parts: dict[str, Any], settings: tuple[str, ...], values: str) -> None:
     (problem,) = illegal(TrainingJob.parse(parts))
     assert problem.where == ", ".join(settings) and values in problem.found and problem.cure.startswith("Set ")
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_the_way_out_of_each_line_is_legal(number: int) -> None:
+    setting, value = ILLEGAL[number].way_out
+    assert setting in ILLEGAL[number].settings
+    part, _, name = setting.partition(".")
+    parts = CASES[number][0]
+    assert not illegal(TrainingJob.parse({**parts, part: {**parts.get(part, {}), name: value}}))
 
 
 def test_every_line_has_its_case() -> None:

@@ -14,15 +14,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Combination:
-    """Settings whose values cannot go together when `excluded` says so, why, and what to do."""
+    """Settings whose values cannot go together when `excluded` says so, why, and what to do.
+
+    `way_out` is the setting and its value that a job gets which nobody can be asked about: of the cures the one that changes
+    least of what is learned.
+    """
 
     settings: tuple[str, ...]
     excluded: Callable[[TrainingJob], bool]
     why: str
     cure: str
+    way_out: tuple[str, Any]
 
 
 _ON_HOST = "gradients go to the host while they are computed"
+_NAMED = "a class of pytorch_optimizer is named if, and only if, the optimizer is other"
+_NAME = "Set optimizer.name to other and optimizer.other to the name of the class, or leave that empty."
+_NOT_OFFLOADED = ("optimizer.offload_state", False)
 
 ILLEGAL = (
     Combination(
@@ -30,54 +38,70 @@ ILLEGAL = (
         lambda job: job.optimizer.offload_state and job.optimizer.max_grad_norm > 0,
         f"{_ON_HOST}, before the norm of all is known that clipping needs",
         "Set optimizer.max_grad_norm to 0, or optimizer.offload_state to false.",
+        _NOT_OFFLOADED,
     ),
     Combination(
         ("optimizer.offload_state", "schedule.accumulation"),
         lambda job: job.optimizer.offload_state and job.schedule.accumulation > 1,
         f"{_ON_HOST}, so that each batch would send all of them again",
         "Set schedule.accumulation to 1, or optimizer.offload_state to false.",
+        _NOT_OFFLOADED,
     ),
     Combination(
         ("optimizer.offload_state", "compute.dtype"),
         lambda job: job.optimizer.offload_state and job.compute.dtype == "fp16",
         f"{_ON_HOST}, before it is known whether fp16 overflowed and the step must be skipped",
         "Set compute.dtype to bf16 or fp32, or optimizer.offload_state to false.",
+        _NOT_OFFLOADED,
     ),
     Combination(
         ("optimizer.offload_state", "optimizer.name"),
         lambda job: job.optimizer.offload_state and job.optimizer.name != "AdamW",
         "only AdamW's state is offloaded",
         "Set optimizer.name to AdamW, or optimizer.offload_state to false.",
+        _NOT_OFFLOADED,
     ),
     Combination(
         ("optimizer.offload_state", "adapter.precision"),
         lambda job: job.optimizer.offload_state and job.adapter.precision != "fp32",
         "the copy on the host would be rounded to the nearest, and small steps lost",
         "Set adapter.precision to fp32, or optimizer.offload_state to false.",
+        _NOT_OFFLOADED,
     ),
     Combination(
         ("optimizer.name", "optimizer.lora_plus_ratio"),
         lambda job: job.optimizer.name == "Prodigy" and job.optimizer.lora_plus_ratio != 1,
         "Prodigy finds one rate for all matrices",
         "Set optimizer.lora_plus_ratio to 1, or choose another optimizer.",
+        ("optimizer.lora_plus_ratio", 1.0),
     ),
     Combination(
         ("optimizer.name", "optimizer.learning_rate"),
         lambda job: job.optimizer.name == "Prodigy" and job.optimizer.learning_rate < 0.01,
         "Prodigy finds the rate by itself and multiplies it by this one, so that nothing would be learned",
         "Set optimizer.learning_rate to 1.",
+        ("optimizer.learning_rate", 1.0),
     ),
     Combination(
         ("optimizer.name", "optimizer.beta1"),
         lambda job: job.optimizer.name == "Schedule-free AdamW" and job.optimizer.beta1 == 0,
         "beta1 is how much of the average the trained weights hold, and none can be undone",
         "Set optimizer.beta1 to 0.9.",
+        ("optimizer.beta1", 0.9),
     ),
     Combination(
         ("optimizer.name", "optimizer.other"),
-        lambda job: (job.optimizer.name == "other") != bool(job.optimizer.other.strip()),
-        "a class of pytorch_optimizer is named if, and only if, the optimizer is other",
-        "Set optimizer.name to other and optimizer.other to the name of the class, or leave that empty.",
+        lambda job: job.optimizer.name == "other" and not job.optimizer.other.strip(),
+        _NAMED,
+        _NAME,
+        ("optimizer.name", "AdamW"),
+    ),
+    Combination(
+        ("optimizer.name", "optimizer.other"),
+        lambda job: job.optimizer.name != "other" and bool(job.optimizer.other.strip()),
+        _NAMED,
+        _NAME,
+        ("optimizer.other", ""),
     ),
 )
 

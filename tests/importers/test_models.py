@@ -197,3 +197,12 @@ def test_finetrainers_layerwise_upcasting(tmp_path: Path, modules: str, weights:
     text = f"python train.py --model_name wan --training_type lora --layerwise_upcasting_modules {modules} --dataset_config a.json\n"
     result = imported(tmp_path, "a.sh", text)
     assert result.job.get("memory", {}).get("weights") == weights
+
+
+@pytest.mark.parametrize(
+    ("levels", "expert"),
+    [({"max_noising_strength": 0.875}, "low"), ({"min_noising_strength": 0.9}, "high"), ({"max_noising_strength": 0.5}, "")],
+)
+def test_onetrainers_noise_levels_choose_an_expert(tmp_path: Path, levels: dict[str, float], expert: str) -> None:
+    result = imported(tmp_path, "a.json", json.dumps({"model_type": "WAN_2_2", "training_method": "LORA", **levels}))
+    assert result.job["model"].get("expert", "") == expert and kinds(result, *levels) == {"mapped" if expert else "unsupported"}

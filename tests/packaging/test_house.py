@@ -46,7 +46,8 @@ DIRECTION = [
     ),  # related
     (r"trainer/models/(\w+)/.*", rf"{GROUND}|trainer/models/((?!__)\w+\.py|{{0}}/.*)|{TYPES}"),
     (r"trainer/models/.*", rf"{GROUND}|trainer/models/.*|{HELD}"),
-    (r"trainer/(rewards|importers)/.*", rf"{GROUND}|trainer/{{0}}/.*"),
+    (r"trainer/importers/.*", rf"{GROUND}|trainer/(importers/.*|combinations\.py)"),
+    (r"trainer/(rewards)/.*", rf"{GROUND}|trainer/{{0}}/.*"),
     (r"trainer/(demo/.*|__main__\.py)", r"trainer/.*"),
     (r"trainer/.*", r"trainer/(?!demo/|__main__).*"),
     (r"__init__\.py", r"nodes/.*"),

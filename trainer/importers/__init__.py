@@ -9,6 +9,7 @@ from typing import Protocol
 from ..errors import fail
 from . import diffusion_pipe, fastvideo, finetrainers, musubi, onetrainer, sample_prompts
 from .documents import Document, read
+from .legality import make_legal
 from .model_rules import note_model
 from .result import Imported, Line, Report
 from .sources import note_missing
@@ -41,8 +42,8 @@ PROMPTS = "sample prompts"
 def import_config(paths: Sequence[Path | str]) -> Imported:
     """Reads the files of one training run of another trainer; sample prompts may come with any of them.
 
-    The job is not checked: `TrainingJob.parse` names what it cannot take. Raises UserError for a file that cannot be read,
-    is of no known format, or is of another trainer than the rest.
+    Settings that exclude each other are made to agree. Values of the job are not checked: `TrainingJob.parse` names what it
+    cannot take. Raises UserError for a file that cannot be read, is of no known format, or is of another trainer than the rest.
     """
     report = Report([document for path in dict.fromkeys(map(Path, paths)) for document in read(path)])
     groups: dict[str, list[Document]] = {}
@@ -56,6 +57,7 @@ def import_config(paths: Sequence[Path | str]) -> Imported:
     for name in order:
         documents += IMPORTERS[name].convert(groups[name], report)
     note_missing(report)
+    make_legal(report)
     note_model(report)
     report.notes.append("Settings that the file leaves out have Video Trainer's defaults, not the other trainer's.")
     return report.result(" and ".join(order), (entry for document in documents for entry in document.entries()))

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from .diffusion_pipe_dataset import convert_dataset, is_dataset
 from .documents import Document
-from .model_rules import ONE_OR_OTHER, family, frozen_weights, guidance, model, note_shift, part
+from .memory_rules import compiling, lora_precision, swapped_blocks
+from .model_rules import ONE_OR_OTHER, family, frozen_weights, guidance, model, noise_levels, note_shift, part
 from .optimizer_rules import any_option, betas, library_optimizer, option
 from .result import Entry, Report
-from .rules import Rule, alone, apply, choice, follow, ignore, off, only, refuse, run_name, to
+from .rules import OFF, Rule, alone, apply, choice, follow, ignore, off, only, plain, refuse, run_name, to
 from .sizes import whole
 
 NAME = "diffusion-pipe"
@@ -20,9 +21,12 @@ _RELEASE = (
     "the folder of an original release is not read; choose the parts that no other setting names in model.transformer, model.vae and "
     "model.text_encoders, or its diffusers folder or hub id in model.source"
 )
-_FIRST = ("model.type", "model.min_t", "model.max_t", "model.single_file_path")  # what other settings of the model depend on
+_FIRST = (  # what other settings depend on
+    "model.type", "model.min_t", "model.max_t", "model.single_file_path", "optimizer.gradient_release",
+)  # fmt: skip
 _SMALL_TEXT = "text encoders are not quantised when they are loaded; choose an fp8 file in model.text_encoders"
 _ONE_CARD = "several cards are not supported yet"
+_RELEASED = "gradients are kept until the step, which costs little: those of a LoRA are small"
 
 
 def _micro_batch(report: Report, entry: Entry) -> None:
@@ -38,27 +42,28 @@ def _checkpointing(report: Report, entry: Entry) -> None:
     report.mapped(entry, "memory.gradient_checkpointing", value)
 
 
-def _noise_levels(expert: str, whole: int) -> Rule:
-    """The end of the trained noise levels on one side: at a boundary of a model with two experts it chooses one of them."""
-
-    def rule(report: Report, entry: Entry) -> None:
-        if entry.value == whole:
-            report.ignored(entry, "all noise levels are trained on this side")
-        elif report.family and entry.value in report.family.boundaries:
-            report.put("model.expert", expert)
-            report.mapped(entry, "model.expert", expert)
-        else:
-            report.unsupported(entry, "noise levels can only be limited to those of one expert of a model with two: set model.expert")
-
-    return rule
-
-
 def _transformer(report: Report, entry: Entry) -> None:
     """The diffusion model's file; where the noise levels chose the second of two experts, it is that of this one."""
     part("transformer", "transformer_low" if report.value("model.expert") == "low" else "")(report, entry)
     if report.value("model.expert"):
         both = "model.transformer takes the file for high noise, model.transformer_low the other"
         report.notes.append(f"A model of two experts is loaded whole: {both}.")
+
+
+def _gradient_release(report: Report, entry: Entry) -> None:
+    """Steps of each parameter as soon as it has its gradient; there is then no norm of all gradients to clip."""
+    if plain(entry.value) in map(plain, OFF):
+        report.ignored(entry, "it is off")
+        return
+    report.put("optimizer.max_grad_norm", 0.0)
+    report.unsupported(entry, f"{_RELEASED}; as there, they are not clipped: optimizer.max_grad_norm is 0")
+
+
+def _clipping(report: Report, entry: Entry) -> None:
+    if report.value("optimizer.max_grad_norm") is not None:
+        report.ignored(entry, "optimizer.gradient_release switches it off")
+    else:
+        to("optimizer.max_grad_norm")(report, entry)
 
 
 def _existing_lora(report: Report, entry: Entry) -> None:
@@ -75,12 +80,12 @@ TRAINING: dict[str, Rule] = {
     "micro_batch_size_per_gpu": _micro_batch,
     "image_micro_batch_size_per_gpu": refuse("set schedule.batch_size to it, and schedule.video_batch_size_multiplier for the clips"),
     "gradient_accumulation_steps": to("schedule.accumulation"),
-    "gradient_clipping": to("optimizer.max_grad_norm"),
+    "gradient_clipping": _clipping,
     "warmup_steps": to("optimizer.warmup"),
     "lr_scheduler": choice("optimizer.schedule", {"constant": "constant", "cosine": "cosine"}),
     "force_constant_lr": to("optimizer.learning_rate", "it overrules optimizer.lr"),
-    "blocks_to_swap": off("blocks cannot be swapped to RAM yet"),
-    "disable_block_swap_for_eval": ignore("nothing is swapped"),
+    "blocks_to_swap": swapped_blocks,
+    "disable_block_swap_for_eval": ignore("there is no evaluation; sample videos are drawn with the blocks where training has them"),
     "pseudo_huber_c": refuse("the loss is the mean square"),
     "huber_delta": refuse("the loss is the mean square"),
     "smooth_l1_beta": refuse("the loss is the mean square"),
@@ -94,15 +99,18 @@ TRAINING: dict[str, Rule] = {
     "save_dtype": ignore("LoRA files are written in fp32"),
     "caching_batch_size": ignore("clips are encoded one at a time"),
     "map_num_proc": to("dataset.dataloader_threads"),
-    "compile": off("models are not compiled yet"),
+    "compile": compiling,
     "steps_per_print": ignore("every step is shown"),
     "logging_steps": ignore("every step is recorded"),
     "x_axis_examples": ignore("the monitor counts steps"),
-    "video_clip_mode": only(["single_beginning"], "clips begin at their first frame here too", "clips begin at their first frame"),
+    "video_clip_mode": only(
+        ["single_beginning"], "clips begin at their first frame here too", "set dataset.frame_sample_strategy, which knows no middle"
+    ),
     "eval_*": refuse("there is no validation loss yet"),
     "image_eval_*": refuse("there is no validation loss yet"),
     "regenerate_cache": ignore("the cache notices what changed by itself"),
-    "gradient_release": off("gradients are kept until the step"),
+    "gradient_release": off(_RELEASED),
+    "optimizer.gradient_release": _gradient_release,
     "monitoring.enable_wandb": off("there are no trackers yet; the live monitor shows the run"),
     "monitoring.*": ignore("it belongs to wandb"),
     "model.type": family,
@@ -130,14 +138,14 @@ TRAINING: dict[str, Rule] = {
     "model.sigmoid_scale": to("objective.logit_std"),
     "model.shift": to("objective.shift"),
     "model.flux_shift": off("objective.shift is one value for all sizes"),
-    "model.min_t": _noise_levels("high", 0),
-    "model.max_t": _noise_levels("low", 1),
+    "model.min_t": noise_levels("high", 0),
+    "model.max_t": noise_levels("low", 1),
     "model.first_frame_conditioning_p": to("objective.first_frame_probability"),
     "adapter.type": only(["lora"], "a LoRA is what is trained", "only LoRA is trained by this version"),
     "adapter.rank": to("adapter.rank"),
     "adapter.alpha": to("adapter.alpha"),
     "adapter.dropout": to("adapter.dropout"),
-    "adapter.dtype": ignore("the LoRA is kept in fp32"),
+    "adapter.dtype": lora_precision,
     "adapter.init_from_existing": _existing_lora,
     "adapter.exclude_modules": refuse("adapter.targets knows only: all, attention, feed-forward"),
     "optimizer.type": library_optimizer,

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from . import sample_prompts
 from .documents import Document
 from .families import find_family
+from .memory_rules import AUTO_OFFLOAD, NOT_TRAINING, attention, compiling, lora_precision
 from .model_rules import ONE_OR_OTHER, family, model
 from .optimizer_rules import betas
 from .result import Entry, Report
-from .rules import Rule, apply, choice, follow, ignore, off, once, only, refuse, run_name, targets, to
+from .rules import Rule, apply, as_number, choice, follow, ignore, off, once, only, plain, refuse, run_name, targets, to
 from .sizes import add_buckets, tell, whole
 from .sources import add_source
 
@@ -21,10 +22,23 @@ _DISTIL = ignore("it belongs to distillation")
 _ENCODING = ignore("clips are encoded one at a time into the cache")
 _SPARSE = refuse("sparse attention is not supported yet")
 _TASK = only(["t2v", "i2v"], "the model tells whether it starts from a picture", "only videos from a text or a picture are trained")
+_OPS = "it keeps what attention gave, and there every second matrix product too; light keeps all of both"
 _EMA = refuse("there is no moving average of the weights yet")
+
+_TYPES = {"full": "full", "none": "off", "ops": "selective", "blockskip": "full"}
+
+
+def _checkpointing_type(report: Report, entry: Entry) -> None:
+    kind = plain(entry.value)
+    if (value := _TYPES.get(kind)) is None:
+        report.unsupported(entry, "memory.gradient_checkpointing knows only: auto, off, light, selective, full, offloaded")
+        return
+    report.put("memory.gradient_checkpointing", value)
+    report.mapped(entry, "memory.gradient_checkpointing", value, _OPS if kind == "ops" else "")
 
 
 RULES: dict[str, Rule] = {
+    "environment.FASTVIDEO_ATTENTION_BACKEND": attention,
     "environment.*": ignore("it steers the other trainer's process"),
     "launcher.*": ignore("it starts processes; here there is one"),
     "model_path": model,
@@ -78,10 +92,11 @@ RULES: dict[str, Rule] = {
     "weight_decay": to("optimizer.weight_decay"),
     "max_grad_norm": to("optimizer.max_grad_norm"),
     "mixed_precision": choice("compute.dtype", {"bf16": "bf16", "fp16": "fp16", "no": "fp32"}),
-    "dit_precision": ignore("the LoRA is kept in fp32; the model is in compute.dtype"),
-    "master_weight_type": ignore("the LoRA is kept in fp32"),
-    "enable_gradient_checkpointing_type": choice("memory.gradient_checkpointing", {"full": "full", "none": "off"}),
-    "selective_checkpointing": ignore("memory.gradient_checkpointing at selective keeps what attention gave"),
+    "dit_precision": lora_precision,
+    "master_weight_type": lora_precision,
+    "enable_gradient_checkpointing_type": _checkpointing_type,
+    "gradient_checkpointing": choice("memory.gradient_checkpointing", {"true": "full", "1": "full", "false": "off", "0": "off"}),
+    "selective_checkpointing": ignore("it belongs to gradient_checkpointing, which is not set"),
     "weighting_scheme": choice("objective.timesteps", {"logitnormal": "logit-normal", "uniform": "uniform", "none": "uniform"}),
     "logit_mean": to("objective.logit_mean"),
     "logit_std": to("objective.logit_std"),
@@ -106,10 +121,13 @@ RULES: dict[str, Rule] = {
     "fsdp_*": ignore("one card holds the model"),
     "dist_timeout": ignore("one process trains"),
     "master_port": ignore("one process trains"),
-    "*_cpu_offload": ignore("what a stage does not need is moved off the card"),
-    "pin_cpu_memory": ignore("what a stage does not need is moved off the card"),
-    "enable_torch_compile": off("models are not compiled yet"),
-    "attention_backend": ignore("torch chooses the attention kernel"),
+    "use_cpu_offload": off(f"all parameters lie in the host's memory there; {AUTO_OFFLOAD}"),
+    "dit_*_offload": ignore(f"it belongs to drawing videos; {AUTO_OFFLOAD}"),
+    "*_cpu_offload": ignore(NOT_TRAINING),
+    "pin_cpu_memory": ignore("offloaded blocks lie in pinned memory where the system lets them"),
+    "enable_torch_compile": compiling,
+    "torch_compile_kwargs": ignore("each block is compiled by inductor"),
+    "attention_backend": attention,
     "VSA_*": _SPARSE,
     "enable_bsa": off("sparse attention is not supported yet"),
     "bsa_*": _SPARSE,
@@ -147,6 +165,7 @@ def convert(documents: Sequence[Document], report: Report) -> list[Document]:
         if entry := entries.get("data_path"):
             _parquet(report, entry, from_clips)
         _bucket(report, entries)
+        _checkpointed_share(report, entries)
         if entry := entries.get("validation_dataset_file"):
             validation += follow(report, document, entry, sample_prompts.recognises)
         if "train_batch_size" in entries and "lora_training" not in entries:
@@ -202,6 +221,20 @@ def _parquet(report: Report, entry: Entry, encoded: bool) -> None:
         add_source(report, "parquet", {}, {"path": found[1], "repeats": found[2] or 1})
     told = [f"{found[1]} × {found[2] or 1}" for found in folders if found]
     report.mapped(entry, "dataset.sources", ", ".join(told), "the model that encoded them can be declared: encoder")
+
+
+def _checkpointed_share(report: Report, entries: dict[str, Entry]) -> None:
+    """How many of the blocks the first generation checkpoints, where it is told to."""
+    switch, share = entries.get("gradient_checkpointing"), entries.get("selective_checkpointing")
+    number = as_number(share.value) if share else None
+    if switch is None or share is None or plain(switch.value) not in ("true", "1"):
+        return
+    if isinstance(number, (int, float)) and 0 < number < 1:
+        why = f"{number:g} of the blocks are checkpointed there; auto does as many as must be, some of them lighter than the rest"
+        report.mapped(switch, "memory.gradient_checkpointing", "auto", why)
+        report.mapped(share, "memory.gradient_checkpointing", "auto", why)
+    else:
+        report.ignored(share, "all blocks are checkpointed")
 
 
 def _bucket(report: Report, entries: dict[str, Entry]) -> None:

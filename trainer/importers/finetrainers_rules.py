@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from .memory_rules import attention_of_parts, compiling
 from .model_rules import ONE_OR_OTHER, family, model, size_shift
-from .optimizer_rules import eight_bit, optimizer, option
+from .optimizer_rules import eight_bit, offloaded_state, optimizer, option
 from .result import Entry, Report
 from .rules import Rule, choice, ignore, off, once, only, plain, refuse, run_name, targets, to
 
@@ -33,6 +34,14 @@ def _upcasting(report: Report, entry: Entry) -> None:
         report.mapped(entry, "memory.weights", "fp8")
     else:
         report.unsupported(entry, "only the transformer is quantised when it is loaded: set memory.weights to fp8 for it")
+
+
+def _compiled_parts(report: Report, entry: Entry) -> None:
+    """The parts that are compiled."""
+    if "transformer" in map(plain, entry.values):
+        compiling(report, replace(entry, value=True))
+    else:
+        report.unsupported(entry, "only the transformer is compiled: set compute.compile to on for it")
 
 
 RULES: dict[str, Rule] = {
@@ -90,6 +99,11 @@ RULES: dict[str, Rule] = {
     "enable_tiling": to("memory.vae_tiling"),
     "optimizer": optimizer,
     "use_8bit_bnb": eight_bit,
+    "use_8bit": eight_bit,
+    "use_4bit": off("no optimizer here keeps 4-bit state"),
+    "use_torchao": ignore("8-bit AdamW is that of bitsandbytes or of torchao, whichever works"),
+    "use_cpu_offload_optimizer": offloaded_state,
+    "offload_gradients": ignore("gradients go with optimizer.offload_state"),
     "lr": to("optimizer.learning_rate"),
     "scale_lr": off("the learning rate is used as it is given"),
     "lr_scheduler": choice("optimizer.schedule", {"constant": "constant", "constantwithwarmup": "constant", "cosine": "cosine"}),
@@ -121,10 +135,11 @@ RULES: dict[str, Rule] = {
     "logging_*": ignore("every step is recorded in the run's folder"),
     "*_timeout": ignore("one process trains"),
     "verbose": ignore("notices are always shown"),
-    "compile_*": refuse("models are not compiled yet"),
+    "compile_modules": _compiled_parts,
+    "compile_scopes": ignore("each block is compiled by itself"),
     "allow_tf32": ignore("matrix products are in compute.dtype"),
     "float32_matmul_precision": ignore("matrix products are in compute.dtype"),
-    "attn_provider_*": ignore("torch chooses the attention kernel"),
+    "attn_provider_*": attention_of_parts,
     "list_models": ignore("it trains nothing"),
 }
 

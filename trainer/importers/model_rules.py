@@ -5,6 +5,7 @@ from __future__ import annotations
 from .families import Family, find_family
 from .result import Entry, Report
 from .rules import Rule, plain, to
+from .sizes import joined
 
 SINGLE_FILES = (".safetensors", ".gguf")
 PARTS = {  # setting of a part -> what to choose there
@@ -15,11 +16,14 @@ PARTS = {  # setting of a part -> what to choose there
 ONE_OR_OTHER = "a job takes a diffusers folder or hub id in model.source, or single files in model.transformer, .vae and .text_encoders"
 IN_DTYPE = "the model is in compute.dtype"
 _FORMS = {  # a type's name, without case and _, -> memory.weights
-    "float8": "fp8", "float8e4m3fn": "fp8", "float8e5m2": "fp8", "floatw8a8": "fp8", "int8": "int8", "intw8a8": "int8",
-    "nfloat4": "nf4", "nf4": "nf4", "gguf": "as stored",
+    "float8": "fp8", "float8e4m3fn": "fp8", "float8e5m2": "fp8", "floatw8a8": "fp8", "floatw8a8compressed": "fp8",
+    "int8": "int8", "intw8a8": "int8", "intw8a8compressed": "int8", "nfloat4": "nf4", "nf4": "nf4",
+    "gguf": "as stored", "ggufa8float": "as stored", "ggufa8int": "as stored",
 }  # fmt: skip
 _WHOLE = ("bfloat16", "float16", "float32", "tfloat32", "bf16", "fp16", "fp32")
 _SCALED = "e4m3 with a scale for each row"
+_PRODUCTS = "products are in compute.dtype, not in 8 bits"
+_COMPRESSED = "weights are not compressed beyond that"
 
 
 def family(report: Report, entry: Entry) -> None:
@@ -76,6 +80,21 @@ def guidance(report: Report, entry: Entry) -> None:
         report.ignored(entry, "only guidance-distilled models are fed one, in training HunyuanVideo and FramePack")
 
 
+def noise_levels(expert: str, whole: int) -> Rule:
+    """The rule for the end of the trained noise levels on one side: at a boundary of a model with two experts it chooses one of them."""
+
+    def rule(report: Report, entry: Entry) -> None:
+        if entry.value == whole:
+            report.ignored(entry, "all noise levels are trained on this side")
+        elif report.family and entry.value in report.family.boundaries:
+            report.put("model.expert", expert)
+            report.mapped(entry, "model.expert", expert)
+        else:
+            report.unsupported(entry, "noise levels can only be limited to those of one expert of a model with two: set model.expert")
+
+    return rule
+
+
 def size_shift(report: Report, entry: Entry) -> None:
     """The rule for a shift of the noise levels that grows with the size."""
     if report.family and report.family.shifts_by_size:
@@ -118,8 +137,11 @@ def frozen_weights(report: Report, entry: Entry) -> None:
     name = plain(entry.value)
     if form := _FORMS.get(name):
         report.put("memory.weights", form)
-        report.mapped(entry, "memory.weights", form, _SCALED if form == "fp8" else "")
-        if name == "floatw8a8":
+        in_fp8 = name.startswith("floatw8a8")
+        products = _PRODUCTS if "a8" in name and not in_fp8 else ""
+        why = joined(_SCALED if form == "fp8" else "", products, _COMPRESSED if name.endswith("compressed") else "")
+        report.mapped(entry, "memory.weights", form, why)
+        if in_fp8:
             report.put("compute.fp8_products", "on")
     elif name in _WHOLE:
         if report.value("memory.weights"):  # of all parts, which this one overrules

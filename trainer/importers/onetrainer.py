@@ -11,6 +11,7 @@ from .families import find_family
 from .model_rules import family, note_shift
 from .onetrainer_concepts import CONCEPTS, add_concepts, is_concepts
 from .onetrainer_lists import SAMPLES, add_samples, is_samples
+from .onetrainer_memory import add_memory
 from .onetrainer_rules import RULES
 from .result import Entry, Report
 from .rules import alone, apply, as_number, follow, to
@@ -48,6 +49,7 @@ def convert(documents: Sequence[Document], report: Report) -> list[Document]:
             samples += follow(report, document, entry, is_samples)
         _shape(report, entries)
         _by_steps(report, entries)
+        add_memory(report, entries)
         add_concepts(report, entries, "concepts", masks)
         add_samples(report, entries, "samples")
         apply(report, document, RULES, NAME)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .model_rules import IN_DTYPE, family, frozen_weights, guidance, model, part
+from .memory_rules import NOT_TRAINING, attention, compiling, lora_precision
+from .model_rules import IN_DTYPE, family, frozen_weights, guidance, model, noise_levels, part
 from .onetrainer_concepts import CONCEPTS
 from .onetrainer_lists import SAMPLES
 from .optimizer_rules import optimizer, option
@@ -16,15 +17,8 @@ _PLAIN_WEIGHTS = only(
     "of the parts only the transformer is quantised",
 )
 _UNTRAINED = only([False], "it is not trained here either", "only LoRAs of the transformer are trained by this version")
-_OFFLOAD = off("layers cannot be offloaded to RAM yet")
 _NO_OPTION = "the optimizer is used with its usual options; others go into optimizer.options"
 _LATER = "no setting for this yet"
-
-
-def _checkpointing(report: Report, entry: Entry) -> None:
-    value = "off" if plain(entry.value) in map(plain, OFF) else "offloaded" if plain(entry.value) == "cpuoffloaded" else "full"
-    report.put("memory.gradient_checkpointing", value)
-    report.mapped(entry, "memory.gradient_checkpointing", value)
 
 
 def _all_weights(report: Report, entry: Entry) -> None:
@@ -82,7 +76,6 @@ def _temporal_augmentation(report: Report, entry: Entry) -> None:
 
 PARTS: dict[str, Rule] = {
     "transformer.train": only([True], "the transformer is what is trained", "only LoRAs of the transformer are trained by this version"),
-    "transformer.gradient_checkpointing": _checkpointing,
     "transformer.learning_rate": to("optimizer.learning_rate"),
     "text_encoder.dropout_probability": to("captions.dropout"),
     "text_encoder_?.dropout_probability": ignore("captions are dropped as a whole; captions.dropout says how often"),
@@ -97,8 +90,8 @@ PARTS: dict[str, Rule] = {
     "text_encoder*.model_name": part("text_encoders"),
     "*.model_name": ignore("this model has no such part"),
     "*.stop_training_after*": ignore("the run ends after schedule.steps"),
-    "*.offload_fraction": _OFFLOAD,
-    "*.activation_offloading": off("activations stay on the card"),
+    "*.offload_fraction": ignore(NOT_TRAINING),
+    "*.activation_offloading": ignore("this part is not trained"),
     "*.gradient_checkpointing": ignore("this part is not trained"),
     "*.attention_mask": ignore("the model family decides it"),
     "transformer.guidance_scale": guidance,
@@ -144,10 +137,10 @@ RULES: dict[str, Rule] = {
     "output_dtype": ignore("LoRA files are written in fp32"),
     "output_model_format": ignore("LoRA files are written for ComfyUI"),
     "output_model_destination": run_name,
-    "gradient_checkpointing": _checkpointing,
-    "layer_offload_fraction": _OFFLOAD,
-    "enable_activation_offloading": off("activations stay on the card"),
-    "*async_offloading": ignore("nothing is offloaded"),
+    "gradient_checkpointing": ignore("each part says it for itself"),
+    "layer_offload_fraction": ignore("each part says it for itself"),
+    "enable_activation_offloading": ignore("each part says it for itself"),
+    "*async_offloading": ignore("on a card, copies always run beside the computation"),
     "layer_filter": ignore("layer_filter_preset names the layers"),
     "layer_filter_regex": ignore("layer_filter_preset names the layers"),
     "layer_filter_preset": _layers,
@@ -156,7 +149,7 @@ RULES: dict[str, Rule] = {
     "lora_alpha": to("adapter.alpha"),
     "lora_model_name": to("adapter.continue_from"),
     "weight_dtype": _all_weights,
-    "lora_weight_dtype": ignore("the LoRA is kept in fp32"),
+    "lora_weight_dtype": lora_precision,
     "lora_decompose*": off("only plain LoRA is trained by this version"),
     "peft_type": only(["LORA"], "a LoRA is what is trained", "only plain LoRA is trained by this version"),
     "timestep_distribution": choice("objective.timesteps", {"logitnormal": "logit-normal", "uniform": "uniform"}),
@@ -164,11 +157,12 @@ RULES: dict[str, Rule] = {
     "dynamic_timestep_shifting": off("objective.shift is one value for all sizes"),
     "noising_weight": _logit_std,
     "noising_bias": to("objective.logit_mean"),
-    "min_noising_strength": only([0], "all noise levels are trained", "noise levels cannot be limited yet"),
-    "max_noising_strength": only([1], "all noise levels are trained", "noise levels cannot be limited yet"),
+    "min_noising_strength": noise_levels("high", 0),
+    "max_noising_strength": noise_levels("low", 1),
     "mse_strength": only([1], "the loss is the mean square", "the loss is the mean square alone"),
+    "loss_weight_strength": ignore("it belongs to loss_weight_fn"),
     "*_strength": off("the loss is the mean square alone"),
-    "loss_weight_fn": only(["CONSTANT"], "all noise levels weigh alike", "all noise levels weigh alike"),
+    "loss_weight_fn": only(["CONSTANT"], "all noise levels weigh alike", "noise levels are weighed by objective.snr_gamma alone"),
     "loss_scaler": off("batches weigh alike"),
     "offset_noise_weight": off("noise is plain"),
     "perturbation_noise_weight": off("noise is plain"),
@@ -184,6 +178,8 @@ RULES: dict[str, Rule] = {
     "optimizer.nesterov": option("nesterov", False),
     "optimizer.amsgrad": option("amsgrad", False),
     "optimizer.fused": ignore("AdamW is fused on a card"),
+    "optimizer.fused_back_pass": off("gradients are kept until the step, which costs little: those of a LoRA are small"),
+    "optimizer.stochastic_rounding": ignore("steps of a LoRA in bf16 are always rounded up or down by chance; in fp32 nothing is rounded"),
     "optimizer.*": off(_NO_OPTION),
     "optimizer_defaults.*": ignore("it belongs to other optimizers"),
     "ema": off("there is no moving average of the weights yet"),
@@ -224,8 +220,9 @@ RULES: dict[str, Rule] = {
     "device_indexes": ignore("compute.device says where; ComfyUI chooses"),
     "multi_gpu": off("several cards are not supported yet"),
     "*gradient_reduce*": ignore("it belongs to multi_gpu"),
-    "attention_mechanism": ignore("torch chooses the attention kernel"),
-    "compile": off("models are not compiled yet"),
+    "attention_mechanism": attention,
+    "compile": compiling,
+    "quantization.svd_dtype": off("quantised weights have no part of low rank in higher precision beside them"),
     "quantization.*": ignore("memory.weights says how the linear layers of the blocks are held"),
     "oft_*": ignore("it belongs to OFT"),
     "lokr_*": ignore("it belongs to LoKr"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from .result import Entry, Report
-from .rules import OFF, Rule, as_number, plain
+from .rules import OFF, Rule, as_number, plain, to
 
 _NAMES = {
     "adamw": "AdamW",
@@ -50,14 +51,18 @@ def optimizer(report: Report, entry: Entry) -> None:
 def library_optimizer(report: Report, entry: Entry) -> None:
     """The rule where any other name is a class of pytorch_optimizer."""
     if plain(entry.value) == "offload":
-        report.put("optimizer.offload_state", True)
-        report.mapped(entry, "optimizer.offload_state", True)
+        offloaded_state(report, replace(entry, value=True))
     elif (
         plain(entry.value) in (*_NAMES, *_CLASSES, "automagic", "genericoptim", "adamw8bitautomagic") or not str(entry.value).isidentifier()
     ):
         optimizer(report, entry)
     else:
         _put_class(report, entry, str(entry.value))
+
+
+def offloaded_state(report: Report, entry: Entry) -> None:
+    """The rule for a switch that keeps AdamW's state in the host's memory, through torchao as there."""
+    to("optimizer.offload_state")(report, entry)
 
 
 def eight_bit(report: Report, entry: Entry) -> None:

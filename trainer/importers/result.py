@@ -99,6 +99,15 @@ class Report:
         """The job cannot hold the setting, so the run will differ in it."""
         self._answer(entry, "unsupported", "", entry.value, why)
 
+    def withdraw(self, target: str, why: str) -> None:
+        """Says of a setting of the job that it was taken over and is not any more; a note does where no line has it alone."""
+        lines = [entry for entry, line in self._lines.items() if line.target == target]
+        for entry in lines:
+            del self._lines[entry]
+            self.unsupported(entry, why)
+        if not lines:
+            self.notes.append(f"{why}.")
+
     def answered(self, entry: Entry) -> bool:
         """Whether the entry has its line."""
         return entry in self._lines
