@@ -173,6 +173,8 @@ def test_without_a_connection_the_setting_is_named(wanted: str, server: Hub, tmp
     """Which ended in a traceback: the errors of httpx are neither the hub's nor the system's."""
     server.shutdown()
     server.server_close()
-    with pytest.raises(UserError, match=rf"^source: '{NAME}' could not be downloaded: .*[^.]\. Check the name and the connection") as refused:
+    with pytest.raises(
+        UserError, match=rf"^source: '{NAME}' could not be downloaded: .*[^.]\. Check the name and the connection"
+    ) as refused:
         hub.model(NAME, tmp_path, "source") if wanted == "model" else hub.snapshot(NAME, ["*.mp4"], tmp_path, True, "source")
     assert "\n" not in str(refused.value)

@@ -143,10 +143,12 @@ def prepared(
 def example(family: ModelFamily, shapes: Shapes, batch: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """A batch: shapes of what is encoded of the clips, small values as they are, and the transformer's text arguments."""
     spec = family.spec
+    with FakeTensorMode():
+        stacked = family.stack([{name: torch.empty(shape) for name, shape in shapes.encoding.items()}] * batch)
     encoding: dict[str, Any] = {}
-    for name, shape in shapes.encoding.items():
-        small = name != "latents" and torch.Size(shape).numel() < 4096  # such as indices, which decide what is computed
-        encoding[name] = torch.zeros(batch, *shape, dtype=torch.int64) if small else (batch, *shape)
+    for name, tensor in stacked.items():
+        small = name != "latents" and tensor.numel() // batch < 4096  # such as indices, which decide what is computed
+        encoding[name] = torch.zeros(tensor.shape, dtype=torch.int64) if small else tuple(tensor.shape)
     if spec.guidance_input is not None:
         encoding["guidance"] = torch.full((batch,), spec.guidance_input)
     if spec.first_frame_optional:
