@@ -140,7 +140,7 @@ def least_offload(predictor: Predictor, choices: Choices, limits: Limits) -> Can
 
 def compiled(predictor: Predictor, compute: ComputeSettings, limits: Limits, choices: Choices) -> Choices:
     """The choices with blocks compiled and products in fp8 where the settings and the card allow, if a run takes less time so."""
-    products = compute.fp8_products if predictor.card.fp8_products and predictor.form(choices) == "fp8" else "off"
+    products = compute.fp8_products if predictor.card.fp8_products and predictor.in_fp8(choices) else "off"
     plain = replace(choices, compile=False, fp8_products=products == "on")
     faster = [plain] if compute.compile != "on" else []
     if compute.compile == "on" or (compute.compile == "auto" and _compiles(predictor, limits)):

@@ -13,6 +13,7 @@ from .choices import Choices, Decoding
 from .choosing import FRAGMENTS, Candidate, Limits, chosen, smallest, taken, triton_installed
 from .prediction import Micro, Predictor
 from .sampling_memory import sampling_memory
+from .stored_weights import stored_weights
 from .vae_memory import vae_peaks
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def make_plan(
     limit = min(memory.fit_into or there_is, there_is)
     experts = len(trained_experts(family.spec, job.model.expert))
     accumulation = job.schedule.accumulation
-    predictor = Predictor(family, job.adapter, micros, card, dtype, accumulation, experts, stored_size(family, job, dtype), job.optimizer)
+    predictor = Predictor(family, job.adapter, micros, card, dtype, accumulation, experts, stored_weights(family, dtype), job.optimizer)
     limits = Limits(limit * GB, GB * host if host is not None else _free_host(), job.schedule.steps, triton_installed())
     found = chosen(predictor, memory, compute, limits)
     if found is None:
@@ -126,20 +127,6 @@ def told_plan(job: TrainingJob, components: Components, dataset: TrainingData, l
         times = plan.step_seconds, plan.compile_seconds, plan.run_seconds
         log.emit(events.Plan(*times, plan.training, plan.sampling, plan.host, plan.table()))
     return plan
-
-
-def stored_size(family: ModelFamily, job: TrainingJob, dtype: torch.dtype) -> float:
-    """Bytes of a weight of a linear layer as the model's file holds it, if that is less than in `dtype`; else 0."""
-    from .prediction import sizes_of
-
-    part = family.spec.experts[0].part
-    paths = [path for name, path in family.files.paths([part]).items() if name.split("/")[0] == part or "/" not in name]
-    held = sum(path.stat().st_size for path in paths if path.suffix in (".safetensors", ".sft", ".gguf"))
-    if not held or job.memory.weights == "unquantized":
-        return 0.0
-    sizes = sizes_of(family, job.adapter)
-    size = (held - dtype.itemsize * (sizes.in_blocks - sizes.linear + sizes.outside)) / sizes.linear
-    return size if 0.3 < size < 0.8 * dtype.itemsize else 0.0
 
 
 def _free_host() -> float:
@@ -200,7 +187,7 @@ def explained(predictor: Predictor, found: Candidate, limits: Limits) -> tuple[l
             reasons.append("nothing is compiled: this card is too old for Triton.")
         elif not limits.compiler:
             advice.append("Triton would make steps about 1.3 times as fast: on Windows install triton-windows.")
-    if not card.fp8_products and predictor.form(choices) == "fp8":
+    if not card.fp8_products and predictor.in_fp8(choices):
         reasons.append("weights are held in fp8 and multiplied in the run's precision: products in fp8 need a card of RTX 40 or newer.")
     return reasons, advice
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..optimizer_settings import OptimizerSettings
     from .card import Card
     from .rehearsal import Rehearsal, Shapes
+    from .stored_weights import StoredWeights
 
 GIB = 1 << 30
 RING = 2  # offloaded blocks whose weights are on the card at a time
@@ -62,7 +63,7 @@ class Predictor:
     dtype: torch.dtype
     accumulation: int = 1
     experts: int = 1  # transformers that are trained in turns
-    stored: float = 0.0  # bytes of a weight of a linear layer in a block, as the model's files hold it; 0: as in `dtype`
+    stored: StoredWeights | None = None  # none: all is loaded in `dtype`
     optimizer: OptimizerSettings | None = None  # none: AdamW
     rehearsed: dict[tuple[object, ...], tuple[Rehearsal, Rehearsal]] = field(default_factory=dict)
 
@@ -98,19 +99,27 @@ class Predictor:
         return self.rehearsed[key][choices.compile]
 
     def form(self, choices: Choices) -> str:
-        """The name in FORMS of how linear layers are held; empty where they are in the run's precision."""
+        """How linear layers in blocks are held, as FrozenWeight calls it; empty where they are in the run's precision."""
+        from .quantize import NAMES
+
         if choices.weights == "as stored":
-            return "fp8" if self.stored and self.stored < self.dtype.itemsize else ""
-        return "" if choices.weights == "unquantized" else choices.weights
+            return self.stored.form if self.stored else ""
+        return "" if choices.weights == "unquantized" else NAMES[choices.weights]
+
+    def in_fp8(self, choices: Choices) -> bool:
+        """Whether they are held as numbers that cards multiply in fp8."""
+        from .fp8_products import FORM
+
+        return self.form(choices) == FORM
 
     def weight_size(self, choices: Choices) -> float:
         """Bytes of a weight of a linear layer in a block."""
-        from .forms import FORMS
+        from .forms import weight_size
 
-        if choices.weights == "as stored":
-            return self.stored or self.dtype.itemsize
+        if choices.weights == "as stored" and self.stored:
+            return self.stored.size
         form = self.form(choices)
-        return FORMS[form].size if form else self.dtype.itemsize
+        return weight_size(form) if form else self.dtype.itemsize
 
     def offloaded(self, choices: Choices) -> int:
         """How many blocks' weights lie on the host."""
@@ -123,7 +132,10 @@ class Predictor:
         block = (linear + self.dtype.itemsize * (sizes.in_blocks - sizes.linear)) / sizes.blocks
         out = self.offloaded(choices)
         ring = min(RING, out) if out else 0
-        weights = int(block * (sizes.blocks - out + ring) + self.dtype.itemsize * sizes.outside)
+        outside = self.dtype.itemsize * sizes.outside
+        if self.stored and choices.weights != "unquantized":
+            outside -= self.stored.saved
+        weights = int(block * (sizes.blocks - out + ring) + outside)
         trained = self.optimizer, sizes.adapter, self.adapter.rank
         state = state_on_card(*trained)
         adapter = weight_bytes(self.adapter) * sizes.adapter + state
@@ -132,7 +144,7 @@ class Predictor:
             moved = sum(part.boundary * part.kind.count for part in rehearsal.parts)
             stay = sum(sorted((part.boundary for part in rehearsal.parts), reverse=True)[:1]) * RING
             activations, host = activations - max(moved - stay, 0), host + moved
-        host += (self.experts - 1) * int(block * sizes.blocks + self.dtype.itemsize * sizes.outside)
+        host += (self.experts - 1) * int(block * sizes.blocks + outside)
         return Prediction(
             weights + adapter + activations + WORKSPACE, weights, adapter, state, activations, host,
             self._seconds(choices, block * out), self._compiling(choices, rehearsal),

@@ -16,7 +16,7 @@ MOVING = 0.79
 LAUNCH = 30e-6  # seconds that the host takes to start an operation outside of compiled code, autograd and PEFT included
 WAIT = 300e-6  # seconds of each time that the host waits for a value: finding what a mask selects, the copy back, the queue run dry
 COMPILED_LAUNCH = 11e-6  # for each operation that was compiled, most of which are fused with others
-FP8_LAUNCH = 130e-6  # more for each product in fp8: its numbers are rounded and laid out first
+FP8_LAUNCH = 40e-6  # more for each product in fp8, beside the operations that round its numbers and lay them out
 COMPILING = 0.06  # seconds for each operation of a block, and once for each
 COMPILER_START = 15.0
 
