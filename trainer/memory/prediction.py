@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .choices import LIGHTER, Checkpointing, Choices, lighter_blocks
 from .optimizer_state import state_on_card, state_on_host, weight_bytes
-from .step_time import compile_seconds, step_seconds
+from .step_time import compile_seconds, copy_seconds, step_seconds
 
 if TYPE_CHECKING:
     import torch
@@ -48,6 +48,7 @@ class Prediction:
     state: int  # of the optimizer alone
     activations: int
     host: int  # of weights, activations and optimizer in host memory
+    on_disk: bool  # whether offloaded weights lie in a file, as the host's memory is too small for them
     seconds: float  # of an optimizer step
     compile_seconds: float
 
@@ -65,6 +66,7 @@ class Predictor:
     experts: int = 1  # transformers that are trained in turns
     stored: StoredWeights | None = None  # none: all is loaded in `dtype`
     optimizer: OptimizerSettings | None = None  # none: AdamW
+    host: float = math.inf  # bytes of host memory that may be taken
     rehearsed: dict[tuple[object, ...], tuple[Rehearsal, Rehearsal]] = field(default_factory=dict)
 
     @cached_property
@@ -145,21 +147,21 @@ class Predictor:
             stay = sum(sorted((part.boundary for part in rehearsal.parts), reverse=True)[:1]) * RING
             activations, host = activations - max(moved - stay, 0), host + moved
         host += (self.experts - 1) * int(block * sizes.blocks + outside)
+        on_disk = out > 0 and host > self.host
         return Prediction(
-            weights + adapter + activations + WORKSPACE, weights, adapter, state, activations, host,
-            self._seconds(choices, block * out), self._compiling(choices, rehearsal),
+            weights + adapter + activations + WORKSPACE, weights, adapter, state, activations, host - (int(block * out) if on_disk else 0),
+            on_disk, self._seconds(choices, block * out, on_disk), self._compiling(choices, rehearsal),
         )  # fmt: skip
 
-    def _seconds(self, choices: Choices, copied: float) -> float:
+    def _seconds(self, choices: Choices, copied: float, on_disk: bool) -> float:
         """Seconds of a step, the mean over the micro-batches; copies of offloaded weights run beside the arithmetic."""
         total = 0.0
         for micro in self.micros:
             rehearsal = self.rehearsal(micro, choices)
             computed = step_seconds(rehearsal, self.card, choices.compile, self.sizes.adapter)
-            moved = 2 * copied  # once forward and once backward
-            if choices.checkpointing == "offloaded":
-                moved += 2 * sum(part.boundary * part.kind.count for part in rehearsal.parts)
-            total += micro.share * max(computed, moved / (self.card.pcie * 1e9))
+            kept = sum(part.boundary * part.kind.count for part in rehearsal.parts) if choices.checkpointing == "offloaded" else 0
+            moved = copy_seconds(2 * copied, 2 * kept, self.card, on_disk)  # once forward and once backward
+            total += micro.share * max(computed, moved)
         return total * self.accumulation
 
     def _compiling(self, choices: Choices, rehearsal: Rehearsal) -> float:
