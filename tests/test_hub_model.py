@@ -166,3 +166,15 @@ def test_downloads_are_off_unless_allowed(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(hub, "_local", lambda *_: None)
     with pytest.raises(UserError, match=r"is not on this machine and downloads are off\. Download it, give the path of its folder"):
         hub.model(NAME, None, "model.source")
+
+
+@pytest.mark.parametrize("wanted", ["model", "dataset"])
+def test_without_a_connection_the_setting_is_named(wanted: str, server: Hub, tmp_path: Path) -> None:
+    """Which ended in a traceback: the errors of httpx are neither the hub's nor the system's."""
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(
+        UserError, match=rf"^source: '{NAME}' could not be downloaded: .*[^.]\. Check the name and the connection"
+    ) as refused:
+        hub.model(NAME, tmp_path, "source") if wanted == "model" else hub.snapshot(NAME, ["*.mp4"], tmp_path, True, "source")
+    assert "\n" not in str(refused.value)

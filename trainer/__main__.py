@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     preview.set_defaults(command=_preview)
 
     plan = commands.add_parser("plan", help="predict memory and time of a job and show what is chosen; loads no weights and no clips")
-    plan.add_argument("job", type=Path, help="job.json")
+    plan.add_argument("job", help="job.json, or a model alone: diffusers folder, hub id, or family/variant")
     plan.add_argument("--set", action="append", default=[], metavar="part.setting=value", help="overrides a setting of the job")
     plan.add_argument("--card", default="", help="plan for this card, such as 4090 or H100, rather than for the one here")
     plan.add_argument("--fit", type=within(0, 1024), default=0.0, help="GB of the card that training may take; default: the job's setting")
@@ -212,9 +212,19 @@ def _preview(arguments: argparse.Namespace) -> int:
 def _plan(arguments: argparse.Namespace) -> int:
     from .memory.command import plan_of_job
 
-    job = TrainingJob.load(arguments.job).overridden(arguments.set)
-    print(plan_of_job(job, _places(arguments), arguments.card, arguments.fit).table())
+    job = _job_or_model(arguments.job).overridden(arguments.set)
+    plan = plan_of_job(
+        job, _places(arguments), arguments.card, arguments.fit, lambda text: print(f"{text} ...", file=sys.stderr, flush=True)
+    )
+    print(plan.table())
     return 0
+
+
+def _job_or_model(text: str) -> TrainingJob:
+    """A job file, or the default job of a model."""
+    if text.endswith(".json") or Path(text).is_file():
+        return TrainingJob.load(Path(text))
+    return TrainingJob(model=ModelSettings(source=text))
 
 
 def _cache(arguments: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from .errors import fail
 from .files import kind_of
-from .hub_model import ModelDownload
+from .hub_model import ModelDownload, download_errors, not_downloaded
 
 if TYPE_CHECKING:
     from .events import EventLog
@@ -40,7 +40,6 @@ def snapshot(name: str, patterns: Sequence[str], folder: Path | None, allowed: b
     Raises UserError, of the setting `where`, if it is not on this machine and cannot or must not be downloaded.
     """
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError
 
     found = _local(name, patterns, folder, where, "dataset")
     if found is not None:
@@ -50,9 +49,8 @@ def snapshot(name: str, patterns: Sequence[str], folder: Path | None, allowed: b
     try:
         snapshot_download(name, repo_type="dataset", allow_patterns=list(patterns), local_dir=unfinished)
         os.replace(unfinished, target)
-    except (HfHubHTTPError, OSError) as error:
-        cure = "Check the name and the connection; running again goes on where it stopped."
-        raise fail(where, f"'{name}' could not be downloaded: {error}.", cure) from None
+    except download_errors() as error:
+        raise not_downloaded(where, name, error) from None
     return target
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,16 +33,12 @@ class ModelDownload:
 
     def run(self) -> None:
         """Downloads what is missing; raises UserError naming what was found and what to do, or Interrupted."""
-        from huggingface_hub.errors import HfHubHTTPError
-
         try:
             self._run()
         except UserError:
             raise
-        except (HfHubHTTPError, OSError, ValueError) as error:
-            cure = "Check the name and the connection; running again goes on where it stopped."
-            reason = str(error).partition("\n")[0]
-            raise fail(self._where, f"'{self._name}' could not be downloaded: {reason}.", cure) from None
+        except download_errors() as error:
+            raise not_downloaded(self._where, self._name, error) from None
 
     def _run(self) -> None:
         from huggingface_hub import HfApi
@@ -106,6 +103,27 @@ class ModelDownload:
             with path.open("ab") as out:
                 out.write(data)
             add(len(data))
+
+
+def download_errors() -> tuple[type[Exception], ...]:
+    """What a download may end in: the hub's own errors, the disk's, and those of the library that asks.
+
+    huggingface_hub asks through httpx since its version 1, whose errors are of no other kind; those of requests before are OSErrors.
+    """
+    from huggingface_hub.errors import HfHubHTTPError
+
+    with suppress(ImportError):
+        import httpx
+
+        return HfHubHTTPError, OSError, ValueError, httpx.HTTPError
+    return HfHubHTTPError, OSError, ValueError
+
+
+def not_downloaded(where: str, name: str, error: Exception) -> UserError:
+    """The error of a hub id that could not be downloaded, to be raised by the caller; nothing is said but its first line."""
+    reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+    cure = "Check the name and the connection; running again goes on where it stopped."
+    return fail(where, f"'{name}' could not be downloaded: {reason}.", cure)
 
 
 def needed_files(names: Mapping[str, int], index: Mapping[str, Any]) -> list[str]:

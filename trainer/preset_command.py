@@ -48,21 +48,11 @@ def _preset(arguments: argparse.Namespace) -> int:
 
 def _model(text: str, folders: list[Path]) -> tuple[ModelSettings, FamilySpec]:
     """A model's settings and facts, of its files or by the name of a known variant alone."""
-    from .models import FAMILIES, open_model
+    from .models import FAMILIES, known_variant, open_model
     from .source import find_model
 
     family, _, variant = text.partition("/")
     if family in FAMILIES:
-        return ModelSettings(), _variant(family, variant)
+        return ModelSettings(), known_variant(family, variant).spec
     model = TrainingJob.load(Path(text)).model if text.endswith(".json") else ModelSettings(source=text)
     return model, open_model(find_model(model, folders, None)).spec
-
-
-def _variant(family: str, variant: str) -> FamilySpec:
-    from .models import family_class, known_models
-
-    names = list(family_class(family).layout.variants)
-    if variant not in names:
-        found = f"'{variant}' is not one of its variants." if variant else "is a family of several models."
-        raise fail(family, found, f"Name one, such as {family}/{names[-1]}: {', '.join(names)}.")
-    return known_models(family)[1 + names.index(variant)].spec

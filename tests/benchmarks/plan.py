@@ -107,13 +107,13 @@ def planned(work: Work, device: torch.device, cap: float = 0.0, weights: Weights
 
     from trainer.job import ComputeSettings, MemorySettings
     from trainer.memory.card import CONTEXT, GB, free_memory
-    from trainer.memory.choosing import Limits, chosen, triton_installed
+    from trainer.memory.choosing import HOST_SHARE, Limits, chosen, triton_installed
 
-    predictor = predictor_of(work, device)
+    predictor = replace(predictor_of(work, device), host=HOST_SHARE * psutil.virtual_memory().available)
     free = free_memory(device) if device.type == "cuda" else predictor.card.memory
-    card, host = cap * GIB + CONTEXT * GB if cap else free * GB, psutil.virtual_memory().available
+    card = cap * GIB + CONTEXT * GB if cap else free * GB
     compute = ComputeSettings(compile="auto" if compiler else "off", fp8_products="auto" if compiler else "off")
-    found = chosen(predictor, MemorySettings(weights=weights), compute, Limits(card, host, STEPS, triton_installed()))
+    found = chosen(predictor, MemorySettings(weights=weights), compute, Limits(card, STEPS, triton_installed()))
     assert found is not None, f"the planner says that {work} does not fit"
     return found.choices
 

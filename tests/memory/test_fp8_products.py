@@ -73,7 +73,7 @@ def test_a_scale_of_the_whole_weight() -> None:
 def test_pieces_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     x, factors = random(50, 96), random(1, 96)
     whole = fp8_products.quantized_rows(x, factors)
-    monkeypatch.setattr(fp8_products, "PIECE", 700)
+    monkeypatch.setattr("trainer.memory.pieces.PIECE", 700)
     pieces = fp8_products.quantized_rows(x, factors)
     assert torch.equal(whole[0].view(torch.uint8), pieces[0].view(torch.uint8)) and torch.equal(whole[1], pieces[1])
 

@@ -62,7 +62,7 @@ def test_pieces_give_the_same_bits(form: Quantized, monkeypatch: pytest.MonkeyPa
     whole = quantized(weight, form)
     unpacked = layer(form).weight
     monkeypatch.setattr("trainer.memory.quantize.PIECE", 700)
-    monkeypatch.setattr(frozen, "PIECE", 700)
+    monkeypatch.setattr("trainer.memory.pieces.PIECE", 700)
     pieces = quantized(weight, form)
     assert torch.equal(pieces.data, whole.data) and torch.equal(pieces.scale, whole.scale)
     assert torch.equal(layer(form).weight, unpacked)

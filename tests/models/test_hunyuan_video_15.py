@@ -45,6 +45,23 @@ def test_texts_are_the_pipelines(folders, prompt):
     assert len(ours["text"]) <= TEXT_LENGTH and len(ours["glyphs"]) <= GLYPH_LENGTH
 
 
+def test_the_vaes_mask_is_diffusers_own_without_a_step_for_each_token(folders):
+    """Whose loop over all tokens took a plan 70 seconds."""
+    from diffusers.models.autoencoders.autoencoder_kl_hunyuanvideo15 import HunyuanVideo15AttnBlock
+
+    vae = open_model(folders["t2v"]).load_vae()
+    blocks = [module for module in vae.modules() if isinstance(module, HunyuanVideo15AttnBlock)]
+    assert len(blocks) == 2
+    for block in blocks:
+        for arguments in ((3, 4, torch.float32, "cpu"), (2, 1, torch.bfloat16, "cpu", 2)):
+            ours, theirs = (
+                block.prepare_causal_attention_mask(*arguments),
+                HunyuanVideo15AttnBlock.prepare_causal_attention_mask(*arguments),
+            )
+            assert block.prepare_causal_attention_mask is not HunyuanVideo15AttnBlock.prepare_causal_attention_mask
+            assert torch.equal(ours, theirs) and ours.dtype == theirs.dtype
+
+
 @pytest.mark.parametrize("task", ["t2v", "i2v"])
 def test_sampling_equals_the_pipeline(folders, tmp_path, task):
     """Words in quotes, guidance towards a text without any, and decoding."""

@@ -59,7 +59,7 @@ def _code_of_its_own(forward: Forward) -> Forward:
 def _recomputed(forward: Forward, way: Checkpointing, keeps_random: bool, compile: bool) -> Forward:
     options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": keeps_random}
     if way != "full" or compile:  # without a policy PyTorch 2.11 compiles what fp8 products give into what is kept
-        options["context_fn"] = partial(create_selective_checkpoint_contexts, partial(_policy, way))
+        options["context_fn"] = partial(create_selective_checkpoint_contexts, partial(kept_or_computed, way))
 
     def run(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return checkpoint(forward, block, *args, **options, **kwargs)
@@ -67,7 +67,8 @@ def _recomputed(forward: Forward, way: Checkpointing, keeps_random: bool, compil
     return _code_of_its_own(run)
 
 
-def _policy(way: Checkpointing, _: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+def kept_or_computed(way: Checkpointing, _: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+    """What becomes of an operator's result in a selective checkpoint: it is kept, or computed again."""
     name = operator.name().partition(".")[0] if isinstance(operator, torch._ops.OpOverload) else ""
     kept = (way != "full" and name in ATTENTION) or (way == "light" and name in PRODUCTS and worth_keeping(operator, args))
     return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE

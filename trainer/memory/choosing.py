@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FRAGMENTS = 1.03  # what PyTorch's allocator reserves for each byte that is used at the peak
 EXACTNESS = 1.25  # less exact weights are only taken if a step with more exact ones takes longer than this for each second of theirs
-HOST_SHARE = 0.9  # of the free host memory that offloaded weights may take
+HOST_SHARE = 0.9  # of the free host memory that a run may take before offloaded weights lie on disk
 CHECKPOINTING: tuple[Checkpointing, ...] = ("selective", "full", "offloaded")  # the others are those with all blocks lighter
 SPARE = 1.05  # of a peak that is raised for speed alone: an allocator that must give back and ask anew costs more than is gained
 KEEPS_MORE = 2  # activations with lighter checkpointing are at least so many times those without
@@ -24,10 +24,9 @@ KEEPS_MORE = 2  # activations with lighter checkpointing are at least so many ti
 
 @dataclass(frozen=True)
 class Limits:
-    """What may be used: bytes of the card, its context and the allocator's gaps counted, free bytes of the host, and steps to train."""
+    """What may be used: bytes of the card, its context and the allocator's gaps counted, and steps to train."""
 
     card: float
-    host: float
     steps: int
     compiler: bool  # whether Triton is installed
 
@@ -38,10 +37,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Choices and what they come to."""
+    """Choices and what they come to; of the ones to take also what has more exact weights and was passed over for them."""
 
     choices: Choices
     prediction: Prediction
+    passed_over: Candidate | None = None
 
 
 def taken(peak: float) -> float:
@@ -72,7 +72,8 @@ def chosen(predictor: Predictor, memory: MemorySettings, compute: ComputeSetting
         return None
     fastest = min(candidate.prediction.seconds for candidate in best)
     found = next(candidate for candidate in best if candidate.prediction.seconds <= EXACTNESS * fastest)
-    return replace(found, choices=replace(found.choices, on_disk=found.prediction.host > HOST_SHARE * limits.host))
+    choices = replace(found.choices, on_disk=found.prediction.on_disk)
+    return Candidate(choices, found.prediction, passed_over=best[0] if found is not best[0] else None)
 
 
 def _weights(predictor: Predictor, memory: MemorySettings) -> list[Weights]:
@@ -140,7 +141,7 @@ def least_offload(predictor: Predictor, choices: Choices, limits: Limits) -> Can
 
 def compiled(predictor: Predictor, compute: ComputeSettings, limits: Limits, choices: Choices) -> Choices:
     """The choices with blocks compiled and products in fp8 where the settings and the card allow, if a run takes less time so."""
-    products = compute.fp8_products if predictor.card.fp8_products and predictor.form(choices) == "fp8" else "off"
+    products = compute.fp8_products if predictor.card.fp8_products and predictor.in_fp8(choices) else "off"
     plain = replace(choices, compile=False, fp8_products=products == "on")
     faster = [plain] if compute.compile != "on" else []
     if compute.compile == "on" or (compute.compile == "auto" and _compiles(predictor, limits)):

@@ -2,39 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..errors import fail
+from ..errors import UserError, fail
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..job import TrainingJob
     from ..run import Places
     from .card import Card
     from .plan import Plan
 
 
-def plan_of_job(job: TrainingJob, places: Places, card_name: str = "", fit: float = 0.0) -> Plan:
-    """The plan by the buckets of the job's settings; raises UserError if its model cannot be found or nothing fits.
+def plan_of_job(
+    job: TrainingJob, places: Places, card_name: str = "", fit: float = 0.0, say: Callable[[str], object] = lambda _: None
+) -> Plan:
+    """The plan by the buckets of the job's settings; of a released model that is not here, by its configurations.
 
-    `fit` GB take the place of the setting memory.fit_into. Without a name the card of this machine is measured.
+    `fit` GB take the place of the setting memory.fit_into, `say` hears what is on. Without a name the card of this machine is
+    measured. Raises UserError for settings that training refuses, for a model that is not known, and if nothing fits.
     """
     import torch
 
-    from ..models import open_model
-    from ..source import find_model
+    from ..combinations import illegal
     from .examples import planned_micros
     from .plan import make_plan
+    from .planned_model import planned_model
 
+    if problems := illegal(job):
+        raise UserError(problems)
     job = job.with_absolute_paths()
     if fit:
         job = job.model_copy(update={"memory": job.memory.model_copy(update={"fit_into": fit})})
     with torch.inference_mode(False), torch.enable_grad():  # which ComfyUI takes from its nodes, and a rehearsed step needs
-        family = open_model(find_model(job.model, places.models, places.downloads))
+        family, said = planned_model(job.model, places)
         card, free = card_for(card_name)
         micros, size = planned_micros(job, family)
         wanted = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "auto": torch.bfloat16}[job.compute.dtype]
         dtype = torch.float32 if job.compute.dtype == "auto" and card.capability < (8, 0) else wanted
-        return make_plan(job, family, micros, size, card, dtype, free)
+        plan = make_plan(job, family, micros, size, card, dtype, free, say=say)
+        return replace(plan, model=f"{plan.model}, {said}") if said else plan
 
 
 def card_for(name: str) -> tuple[Card, float | None]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from .card import GB
 from .choosing import Candidate, Limits, chosen, taken
 from .prediction import Micro, Predictor
+from .step_time import told
 
 if TYPE_CHECKING:
     from ..job import ComputeSettings, MemorySettings
@@ -26,7 +27,7 @@ class Change:
 
     def __str__(self) -> str:
         prediction = self.candidate.prediction
-        return f"{self.text} ({taken(prediction.peak) / GB:.1f} GB, {prediction.seconds:.2g} s a step)"
+        return f"{self.text} ({taken(prediction.peak) / GB:.1f} GB, {told(prediction.seconds)} s a step)"
 
 
 def cheapest(

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .pieces import at_once, rows_at_once
+
 FORM = "float8_e4m3fn"
 E4M3, LARGEST = torch.float8_e4m3fn, 448.0
 SMALLEST = 1e-30  # of a row's largest magnitude, so that a row of zeros has a scale
 MULTIPLE = 16  # of both sides of a weight, as the kernels want it
 LEAST_ROWS = 16  # of x: fewer, as those that a block's modulation is made of, gain nothing and are dearest to round
 CAPABILITY = (8, 9)
-PIECE = 1 << 24  # numbers that are quantised at once without the compiler: on their way they are float32
 
 
 def multiplies(device: torch.device) -> bool:
@@ -66,9 +67,9 @@ def scaled_product(left: Tensor, right: Tensor, rows: Tensor, columns: Tensor, f
 
 def quantized_rows(x: Tensor, factors: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """X [M, K], times factors [1, K] where there are some, as e4m3 [M, K] and the scale of each row [M, 1] float32."""
-    if torch.compiler.is_compiling() or x.numel() <= PIECE:
+    if at_once(x.numel()):
         return _quantized_rows(x, factors)
-    step = max(PIECE // x.shape[1], 1)
+    step = rows_at_once(x.shape[1])
     numbers, scales = torch.empty(x.shape, dtype=E4M3, device=x.device), torch.empty(len(x), 1, device=x.device)
     for start in range(0, len(x), step):
         part = slice(start, start + step)

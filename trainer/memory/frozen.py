@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from . import nf4
 from .fp8_products import LEAST_ROWS, Fp8Product, multiplies, suits
+from .pieces import at_once, rows_at_once
 
 GGUF = "gguf."  # before the name of a GGUF type
-PIECE = 1 << 24  # numbers that are converted at once: on their way they are float32
 _unread: ContextVar[bool] = ContextVar("weights are not read", default=False)
 
 
@@ -42,10 +42,10 @@ def dequantize(
 
     Plain tensor operations: the compiler fuses them; without it, where `columns` are told, a piece of the rows is converted at a time.
     """
-    if columns is None or torch.compiler.is_compiling() or len(data) * columns <= PIECE:
+    if columns is None or at_once(len(data) * columns):
         return _values(data, form, table).mul_(scale)[:, :columns].to(dtype)
     made = torch.empty(len(data), columns, dtype=dtype, device=data.device)
-    rows = max(PIECE // columns, 1)
+    rows = rows_at_once(columns)
     for start in range(0, len(data), rows):
         part = scale[start : start + rows] if scale.dim() else scale
         made[start : start + rows] = _values(data[start : start + rows], form, table).mul_(part)[:, :columns]

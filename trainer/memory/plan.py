@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,10 +10,13 @@ from .. import events
 from ..errors import UserError, fail
 from .card import CONTEXT, GB, Card, card_at, free_memory
 from .choices import Choices, Decoding
-from .choosing import FRAGMENTS, Candidate, Limits, chosen, smallest, taken, triton_installed
+from .choosing import FRAGMENTS, HOST_SHARE, Candidate, Limits, chosen, smallest, taken, triton_installed
 from .prediction import Micro, Predictor
+from .reasons import explained, why
 from .sampling_memory import sampling_memory
-from .vae_memory import vae_peaks
+from .step_time import told
+from .stored_weights import stored_weights
+from .vae_memory import image_encoder_bytes, vae_peaks
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +34,7 @@ class Plan:
 
     choices: Choices
     decoding: Decoding  # of sample videos
+    model: str
     card: str
     size: str  # of the largest micro-batch, with its batch size
     step_seconds: float
@@ -52,6 +56,7 @@ class Plan:
         """One table of the choices and what is expected of them, then reasons and advice."""
         c = self.choices
         rows = [
+            ("model", self.model),
             ("card", f"{self.card}, {self.limit:.1f} GB to use"),
             ("largest batch", self.size),
             ("frozen weights", f"{c.weights}{f', {c.offload:.0%} of the blocks on the {self._place}' if c.offload else ''}"),
@@ -64,24 +69,25 @@ class Plan:
             ("sampling", f"{self.sampling:.1f} GB{f', decoded with {self.decoding}' if str(self.decoding) else ''}"),
             ("encoding clips", f"{self.encoding:.1f} GB"),
             ("host memory", f"{self.host:.1f} GB"),
-            ("time", f"{self.step_seconds:.2g} s a step, {_clock(self.compile_seconds)} to compile, {_clock(self.run_seconds)} in all"),
+            ("time", f"{told(self.step_seconds)} s a step, {_clock(self.compile_seconds)} to compile, {_clock(self.run_seconds)} in all"),
         ]
         lines = [f"{name:15} {value}" for name, value in rows]
         return "\n".join(["Plan", *lines, *(f"because: {reason}" for reason in self.reasons), *(f"advice: {text}" for text in self.advice)])
 
     @property
     def _place(self) -> str:
-        return "disk" if self.choices.on_disk else "host"
+        return "disk, which is slow" if self.choices.on_disk else "host"
 
 
 def make_plan(
     job: TrainingJob, family: ModelFamily, micros: Sequence[Micro], size: tuple[int, int, int], card: Card, dtype: torch.dtype,
-    free: float | None = None, host: float | None = None,
+    free: float | None = None, host: float | None = None, say: Callable[[str], object] = lambda _: None,
 ) -> Plan:  # fmt: skip
     """The plan of a job whose steps are made of `micros`, the largest of `size` frames, height and width.
 
     `free` are GB of the card that nothing else holds, `host` those of host memory; none takes the whole card and what is free
-    here. Raises UserError, with the three cheapest changes, if nothing that the settings allow fits.
+    here. `say` hears what is on, as it can take a minute. Raises UserError, with the three cheapest changes, if nothing that
+    the settings allow fits.
     """
     from ..experts import trained_experts
     from .cures import cheapest
@@ -91,33 +97,44 @@ def make_plan(
     limit = min(memory.fit_into or there_is, there_is)
     experts = len(trained_experts(family.spec, job.model.expert))
     accumulation = job.schedule.accumulation
-    predictor = Predictor(family, job.adapter, micros, card, dtype, accumulation, experts, stored_size(family, job, dtype), job.optimizer)
-    limits = Limits(limit * GB, GB * host if host is not None else _free_host(), job.schedule.steps, triton_installed())
+    predictor = Predictor(
+        family, job.adapter, micros, card, dtype, accumulation, experts, stored_weights(family, dtype), job.optimizer,
+        HOST_SHARE * (GB * host if host is not None else _free_host()),
+    )  # fmt: skip
+    limits = Limits(limit * GB, job.schedule.steps, triton_installed())
+    say("Predicting memory and time: rehearsing steps")
     found = chosen(predictor, memory, compute, limits)
     if found is None:
+        say("Predicting memory and time: looking for changes that fit")
         changes = cheapest(predictor, memory, compute, limits, size)
         least = taken(smallest(predictor, limits).prediction.peak) / GB
         cure = "Any of these would fit: " + "; ".join(map(str, changes)) + "." if changes else "Use another card or a smaller model."
         problem = f"training needs more than the {limit:.1f} GB that it may take; at this size never less than {least:.1f} GB."
         raise fail("memory.fit_into", problem, cure)
+    say("Predicting memory and time: rehearsing what the VAE does")
     return _plan(predictor, found, limits, job, size)
 
 
-def plan_for_run(job: TrainingJob, family: ModelFamily, dataset: TrainingData, device: torch.device, dtype: torch.dtype) -> Plan | None:
+def plan_for_run(
+    job: TrainingJob, family: ModelFamily, dataset: TrainingData, device: torch.device, dtype: torch.dtype,
+    say: Callable[[str], object] = lambda _: None,
+) -> Plan | None:  # fmt: skip
     """The plan of a run whose clips are prepared; None on a device that is no CUDA card, where nothing is traded for memory."""
     from .examples import prepared_micros
 
     if device.type != "cuda":
         return None
     micros, size = prepared_micros(job, dataset)
-    return make_plan(job, family, micros, size, card_at(device), dtype, free_memory(device))
+    return make_plan(job, family, micros, size, card_at(device), dtype, free_memory(device), say=say)
 
 
 def told_plan(job: TrainingJob, components: Components, dataset: TrainingData, log: EventLog) -> Plan | None:
     """A run's plan, which is told in the log; None where nothing is planned, so that the settings hold as they are."""
-    plan = None
+    plan, compute = None, components.compute
     try:
-        plan = plan_for_run(job, components.family, dataset, components.compute.device, components.compute.dtype)
+        plan = plan_for_run(
+            job, components.family, dataset, compute.device, compute.dtype, lambda text: log.emit(events.Phase("prepare", text))
+        )
     except UserError:
         raise
     except Exception as error:  # a library's new version may compute in ways that cannot be rehearsed, and train all the same
@@ -128,20 +145,6 @@ def told_plan(job: TrainingJob, components: Components, dataset: TrainingData, l
     return plan
 
 
-def stored_size(family: ModelFamily, job: TrainingJob, dtype: torch.dtype) -> float:
-    """Bytes of a weight of a linear layer as the model's file holds it, if that is less than in `dtype`; else 0."""
-    from .prediction import sizes_of
-
-    part = family.spec.experts[0].part
-    paths = [path for name, path in family.files.paths([part]).items() if name.split("/")[0] == part or "/" not in name]
-    held = sum(path.stat().st_size for path in paths if path.suffix in (".safetensors", ".sft", ".gguf"))
-    if not held or job.memory.weights == "unquantized":
-        return 0.0
-    sizes = sizes_of(family, job.adapter)
-    size = (held - dtype.itemsize * (sizes.in_blocks - sizes.linear + sizes.outside)) / sizes.linear
-    return size if 0.3 < size < 0.8 * dtype.itemsize else 0.0
-
-
 def _free_host() -> float:
     import psutil
 
@@ -149,60 +152,29 @@ def _free_host() -> float:
 
 
 def _plan(predictor: Predictor, found: Candidate, limits: Limits, job: TrainingJob, size: tuple[int, int, int]) -> Plan:
-    prediction, micro, choices = found.prediction, predictor.largest, found.choices
-    vae = vae_peaks(predictor.family, size, job.memory.vae_tiling)
+    prediction, micro, choices, spec = found.prediction, predictor.largest, found.choices, predictor.family.spec
+    vae, seer = vae_peaks(predictor.family, size, job.memory.vae_tiling), image_encoder_bytes(predictor.family, predictor.dtype)
     forward = max(part.peak_forward for part in predictor.rehearsal(micro, choices).parts)
-    sampling = sampling_memory(job, predictor.family, size, prediction, forward, limits.card)
-    reasons, advice = explained(predictor, found, limits)
+    sampling = sampling_memory(job, predictor.family, size, prediction, forward, limits.card, seer)
+    reasons, advice = explained(predictor, found, limits, job.memory)
     reasons += why(sampling.decoding)
     if job.compute.fp8_products == "on" and not choices.fp8_products:
         reasons.append("no product is in fp8: that needs weights in fp8, and a card of RTX 40 or newer.")
     if sampling.tiling_helps:
         advice.append("memory.vae_tiling=true lowers what decoding sample videos takes.")
-    encoding = taken(vae.weights + (vae.encode or 0))
+    encoding = taken(vae.weights + seer + (vae.encode or 0))
     if encoding > limits.card:
         cure = "set memory.vae_tiling=true, or smaller buckets" if vae.tiles and not job.memory.vae_tiling else "use smaller buckets"
         advice.append(f"encoding clips takes more than there is: {cure}.")
     step, parked = prediction.seconds, prediction.weights if sampling.decoding.parked else 0
     return Plan(
-        choices, sampling.decoding, predictor.card.name, f"{micro.name}, batch {micro.batch}", step, prediction.compile_seconds,
+        choices, sampling.decoding, f"{spec.family} {spec.variant}", predictor.card.name,
+        f"{micro.name}, batch {micro.batch}", step, prediction.compile_seconds,
         prediction.compile_seconds + step * job.schedule.steps, prediction.peak / GB,
         taken(prediction.peak) / GB, sampling.taken / GB, encoding / GB,
-        (prediction.host + vae.weights + parked) / GB, limits.card / GB,
+        (prediction.host + vae.weights + seer + parked) / GB, limits.card / GB,
         prediction.weights / GB, prediction.adapter / GB, prediction.activations * FRAGMENTS / GB + CONTEXT, tuple(reasons), tuple(advice),
     )  # fmt: skip
-
-
-def why(decoding: Decoding) -> list[str]:
-    """Why sample videos are decoded so."""
-    reasons = []
-    if decoding.parked:
-        reasons.append("the transformer is on the host while samples are decoded, as both take more of the card than training.")
-    if decoding.tiled:
-        reasons.append("samples are decoded in tiles, as whole frames do not fit; clips are encoded whole, as their latents are cached.")
-    return reasons
-
-
-def explained(predictor: Predictor, found: Candidate, limits: Limits) -> tuple[list[str], list[str]]:
-    """Why it was chosen, and what would make it faster."""
-    choices, card = found.choices, predictor.card
-    reasons, advice = [], []
-    if choices.offload:
-        blocks = predictor.offloaded(choices)
-        reasons.append(f"{blocks} of {predictor.sizes.blocks} blocks lie outside of the card, as all of them do not fit.")
-    if choices.on_disk:
-        reasons.append("offloaded blocks lie on disk, as the free host memory is too small for them.")
-        advice.append("more host memory would make steps faster: offloaded blocks are read from disk.")
-    if not choices.compile:
-        if not predictor.family.spec.compiles:
-            reasons.append("nothing is compiled: in this model's blocks the data decide what is computed.")
-        elif not card.compiles:
-            reasons.append("nothing is compiled: this card is too old for Triton.")
-        elif not limits.compiler:
-            advice.append("Triton would make steps about 1.3 times as fast: on Windows install triton-windows.")
-    if not card.fp8_products and predictor.form(choices) == "fp8":
-        reasons.append("weights are held in fp8 and multiplied in the run's precision: products in fp8 need a card of RTX 40 or newer.")
-    return reasons, advice
 
 
 def _clock(seconds: float) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .choices import LIGHTER, Checkpointing, Choices, lighter_blocks
 from .optimizer_state import state_on_card, state_on_host, weight_bytes
-from .step_time import compile_seconds, step_seconds
+from .step_time import compile_seconds, copy_seconds, step_seconds
 
 if TYPE_CHECKING:
     import torch
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..optimizer_settings import OptimizerSettings
     from .card import Card
     from .rehearsal import Rehearsal, Shapes
+    from .stored_weights import StoredWeights
 
 GIB = 1 << 30
 RING = 2  # offloaded blocks whose weights are on the card at a time
@@ -47,6 +48,7 @@ class Prediction:
     state: int  # of the optimizer alone
     activations: int
     host: int  # of weights, activations and optimizer in host memory
+    on_disk: bool  # whether offloaded weights lie in a file, as the host's memory is too small for them
     seconds: float  # of an optimizer step
     compile_seconds: float
 
@@ -62,8 +64,9 @@ class Predictor:
     dtype: torch.dtype
     accumulation: int = 1
     experts: int = 1  # transformers that are trained in turns
-    stored: float = 0.0  # bytes of a weight of a linear layer in a block, as the model's files hold it; 0: as in `dtype`
+    stored: StoredWeights | None = None  # none: all is loaded in `dtype`
     optimizer: OptimizerSettings | None = None  # none: AdamW
+    host: float = math.inf  # bytes of host memory that may be taken
     rehearsed: dict[tuple[object, ...], tuple[Rehearsal, Rehearsal]] = field(default_factory=dict)
 
     @cached_property
@@ -98,19 +101,27 @@ class Predictor:
         return self.rehearsed[key][choices.compile]
 
     def form(self, choices: Choices) -> str:
-        """The name in FORMS of how linear layers are held; empty where they are in the run's precision."""
+        """How linear layers in blocks are held, as FrozenWeight calls it; empty where they are in the run's precision."""
+        from .quantize import NAMES
+
         if choices.weights == "as stored":
-            return "fp8" if self.stored and self.stored < self.dtype.itemsize else ""
-        return "" if choices.weights == "unquantized" else choices.weights
+            return self.stored.form if self.stored else ""
+        return "" if choices.weights == "unquantized" else NAMES[choices.weights]
+
+    def in_fp8(self, choices: Choices) -> bool:
+        """Whether they are held as numbers that cards multiply in fp8."""
+        from .fp8_products import FORM
+
+        return self.form(choices) == FORM
 
     def weight_size(self, choices: Choices) -> float:
         """Bytes of a weight of a linear layer in a block."""
-        from .forms import FORMS
+        from .forms import weight_size
 
-        if choices.weights == "as stored":
-            return self.stored or self.dtype.itemsize
+        if choices.weights == "as stored" and self.stored:
+            return self.stored.size
         form = self.form(choices)
-        return FORMS[form].size if form else self.dtype.itemsize
+        return weight_size(form) if form else self.dtype.itemsize
 
     def offloaded(self, choices: Choices) -> int:
         """How many blocks' weights lie on the host."""
@@ -123,7 +134,10 @@ class Predictor:
         block = (linear + self.dtype.itemsize * (sizes.in_blocks - sizes.linear)) / sizes.blocks
         out = self.offloaded(choices)
         ring = min(RING, out) if out else 0
-        weights = int(block * (sizes.blocks - out + ring) + self.dtype.itemsize * sizes.outside)
+        outside = self.dtype.itemsize * sizes.outside
+        if self.stored and choices.weights != "unquantized":
+            outside -= self.stored.saved
+        weights = int(block * (sizes.blocks - out + ring) + outside)
         trained = self.optimizer, sizes.adapter, self.adapter.rank
         state = state_on_card(*trained)
         adapter = weight_bytes(self.adapter) * sizes.adapter + state
@@ -132,22 +146,22 @@ class Predictor:
             moved = sum(part.boundary * part.kind.count for part in rehearsal.parts)
             stay = sum(sorted((part.boundary for part in rehearsal.parts), reverse=True)[:1]) * RING
             activations, host = activations - max(moved - stay, 0), host + moved
-        host += (self.experts - 1) * int(block * sizes.blocks + self.dtype.itemsize * sizes.outside)
+        host += (self.experts - 1) * int(block * sizes.blocks + outside)
+        on_disk = out > 0 and host > self.host
         return Prediction(
-            weights + adapter + activations + WORKSPACE, weights, adapter, state, activations, host,
-            self._seconds(choices, block * out), self._compiling(choices, rehearsal),
+            weights + adapter + activations + WORKSPACE, weights, adapter, state, activations, host - (int(block * out) if on_disk else 0),
+            on_disk, self._seconds(choices, block * out, on_disk), self._compiling(choices, rehearsal),
         )  # fmt: skip
 
-    def _seconds(self, choices: Choices, copied: float) -> float:
+    def _seconds(self, choices: Choices, copied: float, on_disk: bool) -> float:
         """Seconds of a step, the mean over the micro-batches; copies of offloaded weights run beside the arithmetic."""
         total = 0.0
         for micro in self.micros:
             rehearsal = self.rehearsal(micro, choices)
             computed = step_seconds(rehearsal, self.card, choices.compile, self.sizes.adapter)
-            moved = 2 * copied  # once forward and once backward
-            if choices.checkpointing == "offloaded":
-                moved += 2 * sum(part.boundary * part.kind.count for part in rehearsal.parts)
-            total += micro.share * max(computed, moved / (self.card.pcie * 1e9))
+            kept = sum(part.boundary * part.kind.count for part in rehearsal.parts) if choices.checkpointing == "offloaded" else 0
+            moved = copy_seconds(2 * copied, 2 * kept, self.card, on_disk)  # once forward and once backward
+            total += micro.share * max(computed, moved)
         return total * self.accumulation
 
     def _compiling(self, choices: Choices, rehearsal: Rehearsal) -> float:

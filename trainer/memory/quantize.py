@@ -22,7 +22,7 @@ def quantized(weight: Tensor, form: Quantized) -> FrozenWeight:
     rows = max(PIECE // max(weight.shape[1], 1), 1)
     pieces = [_FORMS[form](weight[start : start + rows].float()) for start in range(0, len(weight), rows)]
     data, scale = (torch.cat(parts) for parts in zip(*pieces, strict=True))
-    return FrozenWeight(data, scale, _NAMES[form], weight.shape[1])
+    return FrozenWeight(data, scale, NAMES[form], weight.shape[1])
 
 
 def _fp8(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -42,4 +42,4 @@ def _scale(rows: Tensor, largest: float) -> Tensor:
 
 
 _FORMS = {"fp8": _fp8, "int8": _int8, "nf4": nf4.pack}
-_NAMES = {"fp8": "float8_e4m3fn", "int8": "int8", "nf4": nf4.NAME}
+NAMES = {"fp8": "float8_e4m3fn", "int8": "int8", "nf4": nf4.NAME}  # as FrozenWeight calls them

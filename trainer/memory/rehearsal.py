@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from .card_arithmetic import CardArithmetic
-from .checkpointing import worth_keeping
+from .checkpointing import kept_or_computed
 from .control_values import Masks
-from .forms import FORMS, hold
-from .ledger import ATTENTION, Ledger, Storage, Stretch
+from .forms import hold
+from .ledger import Ledger, Storage, Stretch
+from .pieces import as_compiled
 from .twin import Kind, fill, kinds_of, shorten, twin_of
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from ..models.base import ModelFamily
     from .choices import Checkpointing
 
-PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten._scaled_mm.default}
-KEPT_OPERATIONS = {packet.default for packet in ATTENTION}
 FORWARD, BACKWARD = "forward", "backward"
 
 
@@ -105,23 +104,28 @@ def rehearse(
     family: ModelFamily, shapes: Shapes, adapter: AdapterSettings, batch: int = 1, *, checkpointing: Checkpointing = "full",
     weights: str = "", fp8_products: bool = False, dtype: torch.dtype = torch.bfloat16,
 ) -> tuple[Rehearsal, Rehearsal]:  # fmt: skip
-    """A step's rehearsal, and that with compiled blocks. `weights` is a name of FORMS, or empty for weights in `dtype`."""
+    """A step's rehearsal, and that with compiled blocks. `weights` is a form as FrozenWeight calls it, or empty for `dtype`."""
     family = twin_of(family)
-    transformer, kinds, blocks = prepared(family, adapter, dtype, weights, fp8_products)
-    masks = Masks()
-    masks.watch(transformer)
-    inputs = example(family, shapes, batch)
-    with FakeTensorMode(allow_non_fake_inputs=True) as fake, torch.random.fork_rng(devices=[]):
-        fill(transformer)
-        if checkpointing != "off":
-            transformer.enable_gradient_checkpointing(_checkpoint(checkpointing))
-        batched = {name: torch.empty(tensor) if isinstance(tensor, tuple) else tensor for name, tensor in inputs[0].items()}
-        with CardArithmetic(), Ledger(masks) as ledger:
-            ledger.leave_out([*transformer.parameters(), *transformer.buffers()])
-            marks = _Marks(ledger, blocks)
-            _step(family, transformer, batched, inputs[1], dtype, marks)
-    del fake
-    return _measured(ledger, marks, kinds, blocks, fused=False), _measured(ledger, marks, kinds, blocks, fused=True)
+
+    def traced(pieces: AbstractContextManager[None]) -> tuple[Ledger, _Marks, list[Kind], list[nn.Module]]:
+        transformer, kinds, blocks = prepared(family, adapter, dtype, weights, fp8_products)
+        masks = Masks()
+        masks.watch(transformer)
+        inputs = example(family, shapes, batch)
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.random.fork_rng(devices=[]), pieces:
+            fill(transformer)
+            if checkpointing != "off":
+                transformer.enable_gradient_checkpointing(_checkpoint(checkpointing))
+            batched = {name: torch.empty(tensor) if isinstance(tensor, tuple) else tensor for name, tensor in inputs[0].items()}
+            with CardArithmetic(), Ledger(masks) as ledger:
+                ledger.leave_out([*transformer.parameters(), *transformer.buffers()])
+                marks = _Marks(ledger, blocks)
+                _step(family, transformer, batched, inputs[1], dtype, marks)
+        return ledger, marks, kinds, blocks
+
+    plain = traced(nullcontext())
+    compiled = traced(as_compiled()) if weights else plain
+    return _measured(*plain, fused=False), _measured(*compiled, fused=True)
 
 
 def prepared(
@@ -134,7 +138,7 @@ def prepared(
     kinds = kinds_of(transformer)
     blocks = shorten(transformer, kinds)
     if weights:
-        hold(transformer, FORMS[weights], fp8_products)
+        hold(transformer, weights, fp8_products)
     if adapter is not None:
         Lora.attach(transformer, family.spec, adapter, 0).train(True)
     return transformer, kinds, blocks
@@ -143,10 +147,12 @@ def prepared(
 def example(family: ModelFamily, shapes: Shapes, batch: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """A batch: shapes of what is encoded of the clips, small values as they are, and the transformer's text arguments."""
     spec = family.spec
+    with FakeTensorMode():
+        stacked = family.stack([{name: torch.empty(shape) for name, shape in shapes.encoding.items()}] * batch)
     encoding: dict[str, Any] = {}
-    for name, shape in shapes.encoding.items():
-        small = name != "latents" and torch.Size(shape).numel() < 4096  # such as indices, which decide what is computed
-        encoding[name] = torch.zeros(batch, *shape, dtype=torch.int64) if small else (batch, *shape)
+    for name, tensor in stacked.items():
+        small = name != "latents" and tensor.numel() // batch < 4096  # such as indices, which decide what is computed
+        encoding[name] = torch.zeros(tensor.shape, dtype=torch.int64) if small else tuple(tensor.shape)
     if spec.guidance_input is not None:
         encoding["guidance"] = torch.full((batch,), spec.guidance_input)
     if spec.first_frame_optional:
@@ -211,17 +217,12 @@ def _checkpoint(way: Checkpointing) -> Callable[..., Any]:
             with CardArithmetic():  # autograd recomputes outside of function modes
                 return block(*args)
 
-        policy = partial(create_selective_checkpoint_contexts, partial(_policy, way))
+        policy = partial(create_selective_checkpoint_contexts, partial(kept_or_computed, way))
         contexts: dict[str, Any] = {"context_fn": policy} if way != "full" else {}
         again: Any = checkpoint
         return again(computed, *args, use_reentrant=False, preserve_rng_state=False, **contexts)
 
     return checkpointed
-
-
-def _policy(way: Checkpointing, _: Any, operation: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-    kept = operation in KEPT_OPERATIONS or (way == "light" and operation in PRODUCTS and worth_keeping(operation, args))
-    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def _measured(ledger: Ledger, marks: _Marks, kinds: Sequence[Kind], blocks: Sequence[nn.Module], fused: bool) -> Rehearsal:

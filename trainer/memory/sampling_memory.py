@@ -28,24 +28,25 @@ class SamplingMemory:
 
 
 def sampling_memory(
-    job: TrainingJob, family: ModelFamily, largest: tuple[int, int, int], prediction: Prediction, forward: int, card: float
-) -> SamplingMemory:
+    job: TrainingJob, family: ModelFamily, largest: tuple[int, int, int], prediction: Prediction, forward: int, card: float,
+    seer: int = 0,
+) -> SamplingMemory:  # fmt: skip
     """The plan for samples of a job: what changes nothing for RAISED times training's peak, tiles only for `card` bytes.
 
-    `largest` is the size of the largest clips, `forward` bytes that a forward pass takes beside the transformer. What the
-    VAE takes is not counted, and nothing is changed, where it cannot be told.
+    `largest` is the size of the largest clips, `forward` bytes that a forward pass takes beside the transformer, `seer` those
+    of the image encoder. What the VAE takes is not counted, and nothing is changed, where it cannot be told.
     """
     own = prediction.adapter - prediction.state if job.optimizer.name in AVERAGES else 0
     resident, state = prediction.weights + prediction.adapter + own, prediction.state + own
     drawn, wanted = taken(resident + forward), min(RAISED * taken(prediction.peak), card)
-    vae = _work(job, family, largest, job.memory.vae_tiling)
+    vae = _work(job, family, largest, job.memory.vae_tiling, seer)
     if vae is None:
         return SamplingMemory(Decoding(), drawn)
     together, parked = (max(drawn, taken(beside + vae.bytes)) for beside in (resident, state))
     if together <= max(wanted, drawn):
         return SamplingMemory(Decoding(), together)
     may_tile = vae.tiles and not job.memory.vae_tiling
-    tiled = _work(job, family, largest, tiled=True) if may_tile and parked > max(wanted, drawn) else None
+    tiled = _work(job, family, largest, True, seer) if may_tile and parked > max(wanted, drawn) else None
     helps = tiled is not None and tiled.bytes < vae.bytes
     if parked <= card or tiled is None or not helps:
         return SamplingMemory(Decoding(parked=True), parked, helps)
@@ -58,7 +59,7 @@ class _Work:
     tiles: bool
 
 
-def _work(job: TrainingJob, family: ModelFamily, largest: tuple[int, int, int], tiled: bool) -> _Work | None:
+def _work(job: TrainingJob, family: ModelFamily, largest: tuple[int, int, int], tiled: bool, seer: int) -> _Work | None:
     """What the VAE takes for the largest sample; None if that could not be told.
 
     Pictures that a sample starts from are encoded as memory.vae_tiling says, however it is decoded.
@@ -70,6 +71,7 @@ def _work(job: TrainingJob, family: ModelFamily, largest: tuple[int, int, int], 
     encode = 0
     if sees_pictures(job, family.spec):
         encode = (vae if tiled == job.memory.vae_tiling else vae_peaks(family, size, job.memory.vae_tiling)).encode or 0
+        encode += seer
     return _Work(vae.weights + max(vae.decode, encode), vae.tiles)
 
 

@@ -16,9 +16,22 @@ MOVING = 0.79
 LAUNCH = 30e-6  # seconds that the host takes to start an operation outside of compiled code, autograd and PEFT included
 WAIT = 300e-6  # seconds of each time that the host waits for a value: finding what a mask selects, the copy back, the queue run dry
 COMPILED_LAUNCH = 11e-6  # for each operation that was compiled, most of which are fused with others
-FP8_LAUNCH = 130e-6  # more for each product in fp8: its numbers are rounded and laid out first
+FP8_LAUNCH = 40e-6  # more for each product in fp8, beside the operations that round its numbers and lay them out
+# GB/s of a file that is mapped, from an NVMe disk: little more than half of what data sheets of PCIe 3.0 disks promise (3.5), as pages come
+# in one by one. A judgement: no disk was measured, and one of SATA reaches 0.5.
+DISK = 2.0
 COMPILING = 0.06  # seconds for each operation of a block, and once for each
 COMPILER_START = 15.0
+
+
+def copy_seconds(weights: float, activations: float, card: Card, on_disk: bool) -> float:
+    """Seconds of a step's copies of so many bytes from and to the host, of which the weights may lie on a disk."""
+    return weights / ((min(DISK, card.pcie) if on_disk else card.pcie) * 1e9) + activations / (card.pcie * 1e9)
+
+
+def told(seconds: float) -> str:
+    """Seconds of a step with two digits, or whole."""
+    return f"{seconds:.2g}" if seconds < 99.5 else f"{seconds:.0f}"
 
 
 def step_seconds(rehearsal: Rehearsal, card: Card, compiled: bool, adapter_weights: int) -> float:

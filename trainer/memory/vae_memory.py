@@ -10,6 +10,8 @@ from weakref import WeakKeyDictionary
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import torch
+
     from ..models.base import ModelFamily
 
 _known: WeakKeyDictionary[ModelFamily, dict[tuple[tuple[int, int, int], bool], VaeMemory]] = WeakKeyDictionary()
@@ -63,6 +65,18 @@ def _rehearsed(family: ModelFamily, size: tuple[int, int, int], tiled: bool) -> 
         encode = encode and encode + cut.joined
         decode = decode and max(decode + cut.apart, cut.apart + JOINING * cut.joined)
     return VaeMemory(weights, encode, decode, tiles)
+
+
+def image_encoder_bytes(family: ModelFamily, dtype: torch.dtype) -> int:
+    """Bytes of the image encoder, which is on the card while the VAE encodes pictures; 0 of models that see none through one."""
+    from ..models.loading import empty_model
+
+    config = family.files.config("image_encoder") if family.spec.image_encoder else {}
+    if not config:
+        return 0
+    module = empty_model(family.weight_classes()["image_encoder"], config)
+    tensors = (*module.parameters(), *module.buffers())
+    return sum(tensor.numel() * (dtype.itemsize if tensor.is_floating_point() else tensor.element_size()) for tensor in tensors)
 
 
 def can_tile(vae: Any) -> bool:

@@ -54,6 +54,15 @@ def known_models(name: str) -> tuple[ModelFamily, ...]:
     return kind(NoFiles(name)), *(kind(NoFiles(variant, configs)) for variant, configs in shipped.items())
 
 
+def known_variant(family: str, variant: str) -> ModelFamily:
+    """A variant whose configurations ship, without files; raises UserError naming those that there are."""
+    names = list(family_class(family).layout.variants)
+    if variant not in names:
+        found = f"'{variant}' is not one of its variants." if variant else "is a family of several models."
+        raise fail(family, found, f"Name one, such as {family}/{names[-1]}: {', '.join(names)}.")
+    return known_models(family)[1 + names.index(variant)]
+
+
 def open_model(model: Path | ModelSettings) -> ModelFamily:
     """The family object of a diffusers folder or of single files, its files checked by their headers alone.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..errors import Problem, UserError, fail
 from ..memory.choices import quantized_form
-from .folder_fit import indexed_files, load_quantized, load_strictly, require_fit
+from .folder_fit import indexed_files, load_quantized, load_strictly, quantised_weights, require_fit
 from .tensor_file import open_tensors, read_object
 
 if TYPE_CHECKING:
@@ -62,6 +62,10 @@ class ModelFiles(Protocol):
 
         `weights` is how linear layers are held, as `Filler` has it.
         """
+        ...
+
+    def kept_quantised(self, part: str, kind: type[nn.Module], dtype: torch.dtype) -> dict[str, tuple[str, int]]:
+        """What `load` leaves quantised with weights as stored: form and bytes of each weight, by its name in diffusers."""
         ...
 
     def tensor(self, part: str, name: str) -> Tensor:
@@ -147,6 +151,10 @@ class DiffusersFolder:
             return load_quantized(folder, where, kind, self.config(part), dtype, weights, self.check)
         return load_strictly(folder, where, kind, dtype)
 
+    def kept_quantised(self, part: str, kind: type[nn.Module], dtype: torch.dtype) -> dict[str, tuple[str, int]]:
+        """Nothing: what its class loads is in the run's precision, unless its configuration tells of a library's quantisation."""
+        return quantised_weights(self.root / part) if "quantization_config" in self.config(part) else {}
+
     def tensor(self, part: str, name: str) -> Tensor:
         """Read from the first of the part's files that holds it."""
         from safetensors import safe_open
@@ -191,6 +199,10 @@ class NoFiles:
     def load(self, part: str, kind: type[M], dtype: torch.dtype, weights: Weights = "as stored") -> M:
         """Raises UserError."""
         raise self._absent(part)
+
+    def kept_quantised(self, part: str, kind: type[nn.Module], dtype: torch.dtype) -> dict[str, tuple[str, int]]:
+        """Nothing: weights are taken to be in the run's precision."""
+        return {}
 
     def tensor(self, part: str, name: str) -> Tensor:
         """Raises UserError."""

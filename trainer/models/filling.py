@@ -39,10 +39,10 @@ class Filler(Generic[M]):
         """Reads one tensor and gives the model's modules what it holds of theirs."""
         import torch
 
-        quantised, wanted = part.is_quantised(name), bool(self._inside & ours.keys()) and not self._has_form(part, name)
-        if quantised and not wanted and self._weights != "unquantized" and all(map(self._is_linear, ours)):
+        if self.keeps(part, name, ours):
             self._keep(name, part.frozen(name), convert)
             return
+        quantised, wanted = part.is_quantised(name), self._wanted(part, name, ours)
         precision = self._dtype_of(next(iter(ours))) if not wanted else torch.float32 if quantised else None
         parts = convert(name, part.read(name, precision))
         for own in ours:
@@ -52,6 +52,15 @@ class Filler(Generic[M]):
             else:
                 tensor = tensor.to(self._dtype_of(own)) if wanted else tensor
                 self._set(own, tensor.clone() if len(ours) > 1 else tensor)
+
+    def keeps(self, part: StoredPart, name: str, ours: Mapping[str, Shape]) -> bool:
+        """Whether a file's tensor stays as it is stored; else it becomes the run's precision, or is quantised."""
+        quantised, wanted = part.is_quantised(name), self._wanted(part, name, ours)
+        return quantised and not wanted and self._weights != "unquantized" and all(map(self._is_linear, ours))
+
+    def _wanted(self, part: StoredPart, name: str, ours: Mapping[str, Shape]) -> bool:
+        """Whether it is to be quantised."""
+        return bool(self._inside & ours.keys()) and not self._has_form(part, name)
 
     def filled(self) -> M:
         """The model in eval mode, which must have all its tensors, its tied ones tied."""

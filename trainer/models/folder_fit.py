@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="nn.Module")
 CURE = "Download this part of the model again."
+LIBRARY_FORMS = {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "I8": "int8", "U8": "nf4"}  # bitsandbytes packs 4 bits in U8
 NUMBER = re.compile(r"\.\d+(?=\.)")
 
 
@@ -78,6 +79,16 @@ def load_quantized(
                 check()
                 filler.fill(part, name, {name: shapes[name]}, lambda own, tensor: {own: tensor})
     return filler.filled()
+
+
+def quantised_weights(folder: Path) -> dict[str, tuple[str, int]]:
+    """Weights of 8 bits and less that a library quantised: the form that is like theirs, and bytes with what lies beside them."""
+    tensors = {name: stored for file in _files(folder) for name, stored in open_tensors(file).tensors.items()}
+    return {
+        name: (LIBRARY_FORMS[stored.dtype], sum(own.end - own.start for other, own in tensors.items() if other.startswith(name)))
+        for name, stored in tensors.items()
+        if name.endswith(".weight") and stored.dtype in LIBRARY_FORMS
+    }
 
 
 def _loaded(folder: Path, kind: type[M], **options: object) -> tuple[M, dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import fail
@@ -66,6 +67,17 @@ def planned(kind: type[M], config: Config, match: Match, strict: bool) -> tuple[
     places = _places(part, shapes, convert)
     _require_fit(part, {name: {} for name in match.kind.computed} | places, shapes, _tied(model), strict)
     return model, places, convert
+
+
+def kept_quantised(kind: type[nn.Module], config: Config, match: Match, dtype: torch.dtype, strict: bool) -> dict[str, tuple[str, int]]:
+    """What `load_model` leaves quantised with weights as stored: each weight's form and bytes, by its name in the model."""
+    model, places, _ = planned(kind, config, match, strict)
+    filler, part, found = Filler(model, dtype, "as stored"), match.part, dict[str, tuple[str, int]]()
+    for name, ours in places.items():
+        if filler.keeps(part, name, ours):
+            whole = sum(map(prod, ours.values()))
+            found |= {own: (part.form(name), part.size(name) * prod(shape) // whole) for own, shape in ours.items()}
+    return found
 
 
 def _conversion(part: StoredPart, shapes: Mapping[str, Shape], keys: KeyMap | None) -> Convert:

@@ -12,7 +12,7 @@ from ..errors import Problem, fail
 from .encoder_kinds import ENCODERS, SENTENCEPIECE
 from .key_tensors import place_of
 from .layout import FileLayout, overlaid
-from .loading import load_model, planned
+from .loading import kept_quantised, load_model, planned
 from .recognition import Match
 from .tokenizer_files import (
     copy_tokenizer,
@@ -107,6 +107,10 @@ class SingleFiles:
         weights = "unquantized" if part.startswith("vae") else weights
         config, match = self.config(part), self._parts[part]
         return load_model(kind, config, match, dtype, weights, self.check, strict=part.startswith("transformer"))
+
+    def kept_quantised(self, part: str, kind: type[nn.Module], dtype: torch.dtype) -> dict[str, tuple[str, int]]:
+        """By the file's header."""
+        return kept_quantised(kind, self.config(part), self._parts[part], dtype, strict=part.startswith("transformer"))
 
     def tensor(self, part: str, name: str) -> Tensor:
         """Read under the name that it has in the part's file; it must be a whole tensor there."""

@@ -91,6 +91,10 @@ class StoredPart:
         kind = self._stored(name).dtype
         return FP8.get(kind, kind)
 
+    def size(self, name: str) -> int:
+        """A tensor's bytes in the file."""
+        return self._stored(name).end - self._stored(name).start
+
     def raw(self, name: str) -> bytes:
         """A tensor's bytes."""
         import torch

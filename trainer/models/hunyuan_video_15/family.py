@@ -17,6 +17,7 @@ from . import keys
 from . import text as texts_of
 from .comfy_files import write_comfy_files
 from .single_files import LAYOUT
+from .vae_mask import mask_frames_at_once
 
 if TYPE_CHECKING:
     import torch
@@ -137,7 +138,9 @@ class HunyuanVideo15(ModelFamily):
         """AutoencoderKLHunyuanVideo15 on the CPU."""
         from diffusers import AutoencoderKLHunyuanVideo15
 
-        return self.files.load("vae", AutoencoderKLHunyuanVideo15, self.vae_dtype).requires_grad_(False).eval()
+        vae = self.files.load("vae", AutoencoderKLHunyuanVideo15, self.vae_dtype).requires_grad_(False).eval()
+        mask_frames_at_once(vae)
+        return vae
 
     def load_text_encoder(self, dtype: torch.dtype) -> TextEncoder:
         """Tokenizers and encoders of Qwen2.5-VL and ByT5 on the CPU."""

@@ -233,7 +233,9 @@ class Wan(ModelFamily):
         shapes = super().clip_shapes(frames, height, width)
         if self.variant.kind == "ti2v" or not self.spec.conditions:
             return shapes
-        seen = {"seen": (len(self.spec.conditions), IMAGE_TOKENS, self.config.get("image_dim") or 1280)} if self.spec.image_encoder else {}
+        pictures, positions = len(self.spec.conditions), self.config.get("pos_embed_seq_len")  # of all pictures' tokens, if they have any
+        tokens = positions // pictures if positions else IMAGE_TOKENS
+        seen = {"seen": (pictures, tokens, self.config.get("image_dim") or 1280)} if self.spec.image_encoder else {}
         return {"latents": shapes["latents"], "frames": shapes["latents"], **seen}
 
     # LoRA

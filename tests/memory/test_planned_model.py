@@ -1,0 +1,85 @@
+"""The command plan: models that are not here, what is refused, and what it says meanwhile."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.memory.test_plan import planned
+from trainer.__main__ import main
+from trainer.memory.planned_model import released_as
+from trainer.models import family_class
+
+ARGUMENTS = ["--card", "RTX 4090", "--set", 'dataset.buckets=["9x256x256"]']
+
+
+def test_a_released_model_that_is_not_here_is_planned_by_its_configurations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tables = []
+    (tmp_path / "job.json").write_text(json.dumps({"model": {"source": "Wan-AI/Wan2.1-T2V-1.3B-Diffusers"}}))
+    for model in ("wan/t2v-1.3b", "Wan-AI/Wan2.1-T2V-1.3B-Diffusers", str(tmp_path / "job.json")):
+        assert main(["plan", model, *ARGUMENTS, "--output", str(tmp_path)]) == 0
+        told = capsys.readouterr()
+        tables.append(told.out.splitlines())
+        assert "rehearsing" in told.err
+    assert tables[0][1] == "model           wan t2v-1.3b, as released"
+    assert tables[1][1] == tables[2][1] == "model           wan t2v-1.3b, as released, since 'Wan-AI/Wan2.1-T2V-1.3B-Diffusers' is not here"
+    assert tables[0][2:-1] == tables[1][2:-1] == tables[2][2:-1]
+    expected = planned(["9x256x256"], "RTX 4090")
+    assert f"weights {expected.weights:.1f}, " in "\n".join(tables[0])
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("someone/thing", r"'someone/thing' is not on this machine .* set model\.source to its family and variant, such as \w+/"),
+        ("wan/t2v-15b", r"'t2v-15b' is not one of its variants\. Name one"),
+        ("wan", r"wan: is a family of several models\. Name one"),
+    ],
+)
+def test_a_model_that_nothing_is_known_of(model: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", model, *ARGUMENTS, "--output", str(tmp_path)]) == 1
+    assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("source", "family", "variant"),
+    [
+        ("Wan-AI/Wan2.1-T2V-14B-Diffusers", "wan", "t2v-14b"),
+        ("Wan-AI/Wan2.1-I2V-14B-720P-Diffusers", "wan", "i2v-14b-720p"),
+        ("Wan-AI/Wan2.1-FLF2V-14B-720P-diffusers", "wan", "flf2v-14b"),
+        ("Wan-AI/Wan2.2-T2V-A14B-Diffusers", "wan", "t2v-a14b"),
+        ("Wan-AI/Wan2.2-TI2V-5B-Diffusers", "wan", "ti2v-5b"),
+        ("zai-org/CogVideoX-5b", "cogvideox", "5b-t2v"),
+        ("zai-org/CogVideoX-5b-I2V", "cogvideox", "5b-i2v"),
+        ("zai-org/CogVideoX1.5-5B", "cogvideox", "1.5-5b-t2v"),
+        ("hunyuanvideo-community/HunyuanVideo", "hunyuan_video", "t2v"),
+        ("hunyuanvideo-community/HunyuanVideo-I2V", "hunyuan_video", ""),  # two releases are called so
+        ("hunyuanvideo-community/HunyuanVideo-1.5-Diffusers-480p_t2v", "hunyuan_video_15", "t2v-480p"),
+        ("lllyasviel/FramePackI2V_HY", "framepack", "i2v"),
+        ("genmo/mochi-1-preview", "mochi", "1-preview"),
+        ("HiDream-ai/HiDream-I1-Full", "hidream", "i1-full"),
+        ("Lightricks/LTX-Video", "ltx_video", ""),
+        ("someone/Wan-Small-Diffusers", "wan", ""),
+    ],
+)
+def test_releases_by_their_names(source: str, family: str, variant: str) -> None:
+    assert released_as(source, family_class(family).layout.variants) == variant
+
+
+def test_what_training_refuses_is_not_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "wan/t2v-1.3b", *ARGUMENTS, "--set", "optimizer.name=Prodigy", "--output", str(tmp_path)]) == 1
+    told = capsys.readouterr()
+    assert "Prodigy finds the rate by itself" in told.err and not told.out
+
+
+def test_a_download_that_fails_is_told_and_nothing_is_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # where nothing listens
+    assert main(["plan", "Wan-AI/Wan2.1-T2V-1.3B-Diffusers", *ARGUMENTS, "--allow-downloads", "--output", str(tmp_path)]) == 1
+    assert "could not be downloaded" in capsys.readouterr().err

@@ -1,0 +1,67 @@
+"""Why a plan is as it is, and what would make the training faster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .step_time import DISK, told
+
+if TYPE_CHECKING:
+    from ..job import MemorySettings
+    from .choices import Decoding
+    from .choosing import Candidate, Limits
+    from .prediction import Predictor
+
+
+def why(decoding: Decoding) -> list[str]:
+    """Why sample videos are decoded so."""
+    reasons = []
+    if decoding.parked:
+        reasons.append("the transformer is on the host while samples are decoded, as both take more of the card than training.")
+    if decoding.tiled:
+        reasons.append("samples are decoded in tiles, as whole frames do not fit; clips are encoded whole, as their latents are cached.")
+    return reasons
+
+
+def explained(predictor: Predictor, found: Candidate, limits: Limits, memory: MemorySettings) -> tuple[list[str], list[str]]:
+    """Why it was chosen, and what would make it faster."""
+    choices, card = found.choices, predictor.card
+    reasons, advice = _of_weights(found, memory), list[str]()
+    if choices.offload:
+        blocks, free = predictor.offloaded(choices), memory.layer_offload_fraction < 0
+        because = "all of them do not fit" if free else f"memory.layer_offload_fraction is {memory.layer_offload_fraction:g}"
+        reasons.append(f"{blocks} of {predictor.sizes.blocks} blocks lie outside of the card, as {because}.")
+    if choices.on_disk:
+        reasons.append(
+            f"offloaded blocks lie on disk, as the free host memory is too small for them; they are taken to be read at {DISK:g} GB/s, "
+            f"and host memory is copied at {card.pcie:.0f}."
+        )
+        advice.append("more host memory would make steps faster: offloaded blocks are read from disk twice a step.")
+    if not choices.compile:
+        if not predictor.family.spec.compiles:
+            reasons.append("nothing is compiled: in this model's blocks the data decide what is computed.")
+        elif not card.compiles:
+            reasons.append("nothing is compiled: this card is too old for Triton.")
+        elif not limits.compiler:
+            advice.append("Triton would make steps about 1.3 times as fast: on Windows install triton-windows.")
+    if not card.fp8_products and predictor.in_fp8(choices):
+        reasons.append("weights are held in fp8 and multiplied in the run's precision: products in fp8 need a card of RTX 40 or newer.")
+    return reasons, advice
+
+
+def _of_weights(found: Candidate, memory: MemorySettings) -> list[str]:
+    """Why weights are less exact than they could be, where that was left to the plan."""
+    weights, instead = found.choices.weights, found.passed_over
+    if memory.weights != "auto" or weights == "as stored":
+        return []
+    if instead is None:
+        return [f"weights are held in {weights}, as more exact ones do not fit."]
+    exact, quantised = told(instead.prediction.seconds), told(found.prediction.seconds)
+    return [f"weights are held in {weights}: a step takes {quantised} s, and {exact} s with weights {_held(instead)}."]
+
+
+def _held(candidate: Candidate) -> str:
+    """How weights are held, and where blocks lie if some are offloaded."""
+    choices, place = candidate.choices, "disk" if candidate.prediction.on_disk else "host"
+    form = choices.weights if choices.weights == "as stored" else f"in {choices.weights}"
+    return f"{form} and {choices.offload:.0%} of the blocks on the {place}" if choices.offload else form
