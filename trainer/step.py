@@ -92,7 +92,7 @@ def gradients(step: int, job: TrainingJob, state: TrainState, objective: Objecti
 
 
 def update(state: TrainState) -> None:
-    """Changes the weights by their gradients, in fp16 unless these overflowed; cut short, it leaves weights of no step, and no gradients."""
+    """Changes the weights by their gradients, in fp16 unless they overflowed; cut short, it leaves weights of no step, without gradients."""
     try:
         state.scaler.step(state.optimizer)
     except Exception:
