@@ -92,7 +92,7 @@ def gradients(step: int, job: TrainingJob, state: TrainState, objective: Objecti
 
 
 def update(state: TrainState) -> None:
-    """Changes the weights by their gradients, in fp16 unless they overflowed; cut short, it leaves weights of no step, without gradients."""
+    """Changes the weights by their gradients, in fp16 unless they overflowed; cut short, it leaves no gradients, and weights of no step."""
     try:
         state.scaler.step(state.optimizer)
     except Exception:
