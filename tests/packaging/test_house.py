@@ -20,6 +20,7 @@ FORBIDDEN_CALLS = {"eval", "exec", "os.system", "os.popen", "os.execv", "os.fork
 COMFYUI = {"comfy", "comfy_api", "comfy_extras", "comfy_execution", "folder_paths", "server", "nodes", "execution", "node_helpers"}
 OPTIONAL = {
     "aiohttp",
+    "httpx",  # of huggingface_hub
     "torchao",
     "bitsandbytes",
     "pyarrow",
@@ -35,7 +36,7 @@ FAMILY_PLACES = re.compile(r"trainer/(models/(\w+/.*|__init__\.py)|importers/.*|
 
 # Who may be imported by whom: the first rule whose pattern matches the importing file holds.
 GROUND = r"trainer/(errors|events|draws|files|hub|hub_model|job|job_versions|source_files|\w*settings|packages)\.py|trainer/__init__\.py"
-HELD = r"trainer/memory/(frozen|nf4|fp8_products|quantize|blocks|choices)\.py"  # how a model's weights are held
+HELD = r"trainer/memory/(frozen|nf4|fp8_products|quantize|pieces|blocks|choices)\.py"  # how a model's weights are held
 TYPES = r"trainer/memory/choices\.py"
 DIRECTION = [
     (GROUND, GROUND),
