@@ -1,11 +1,16 @@
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from tests.benchmarks.full_size import FULL, Size
+from tests.benchmarks.plan import predictor_of
+from tests.benchmarks.settings import choices_of
+from tests.benchmarks.training import Work
 from tests.data.synthetic import Watcher, watched
 from tests.memory.measured import STEPS, Measured, family_of, shapes_of
 from tests.tiny import ALL, Tiny
@@ -43,6 +48,27 @@ def test_measured_step(row: Measured) -> None:
     found = predictor(row.name, row.size).predict(row.choices)
     assert found.peak / GIB == pytest.approx(row.gib, rel=PEAK)
     assert found.seconds == pytest.approx(row.seconds, rel=TIME)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("size", "batch", "setting", "gib"),
+    [
+        ((9, 384, 384), 1, "nf4 compiled full swap 0.75", 3.23),
+        ((17, 512, 512), 2, "fp8 products compiled full swap 0.75", 7.50),
+        ((33, 480, 832), 1, "bf16 compiled offloaded swap 0.75", 8.88),
+        ((33, 480, 832), 1, "bf16 compiled full", 15.80),
+    ],
+)
+def test_peak_of_compiled_blocks_that_are_computed_again(
+    size: Size, batch: int, setting: str, gib: float, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """Twelve blocks of Wan 2.1 14B, measured on an H200 with PyTorch 2.11."""
+    name = "Wan 2.1 14B with 12 blocks"
+    whole = FULL["Wan 2.1 14B"]
+    monkeypatch.setitem(FULL, name, replace(whole, transformer={**whole.transformer, "num_layers": 12}))
+    found = predictor_of(Work(name, size, batch=batch), torch.device("cpu")).predict(choices_of(setting))
+    assert found.peak / GIB == pytest.approx(gib, rel=PEAK)
 
 
 def planned(buckets: list[str], card: str = "H200", host: float = 100, name: str = "Wan 2.1 1.3B", **settings: object) -> Plan:

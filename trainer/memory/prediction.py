@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -141,7 +141,7 @@ class Predictor:
         trained = self.optimizer, sizes.adapter, self.adapter.rank
         state = state_on_card(*trained)
         adapter = weight_bytes(self.adapter) * sizes.adapter + state
-        activations, host = rehearsal.peak, int(block * out) + state_on_host(*trained)
+        activations, host = self._activations(choices, rehearsal), int(block * out) + state_on_host(*trained)
         if choices.checkpointing == "offloaded":
             moved = sum(part.boundary * part.kind.count for part in rehearsal.parts)
             stay = sum(sorted((part.boundary for part in rehearsal.parts), reverse=True)[:1]) * RING
@@ -152,6 +152,19 @@ class Predictor:
             weights + adapter + activations + WORKSPACE, weights, adapter, state, activations, host - (int(block * out) if on_disk else 0),
             on_disk, self._seconds(choices, block * out, on_disk), self._compiling(choices, rehearsal),
         )  # fmt: skip
+
+    def _activations(self, choices: Choices, rehearsal: Rehearsal) -> int:
+        """Bytes that are alive at most beside weights, LoRA and optimizer.
+
+        Where all of a block is computed again, compiled code holds as much of it at once as plain code, and the weights that it
+        dequantised until their second use (PyTorch 2.11's Inductor on an H200).
+        """
+        if not choices.compile or choices.checkpointing not in ("full", "offloaded"):
+            return rehearsal.peak
+        plain = self.rehearsal(self.largest, replace(choices, compile=False))
+        dequantized = bool(self.form(choices)) and not choices.fp8_products
+        weights = self.dtype.itemsize * self.sizes.linear // self.sizes.blocks if dequantized else 0
+        return max(rehearsal.peak, plain.peak) + weights
 
     def _seconds(self, choices: Choices, copied: float, on_disk: bool) -> float:
         """Seconds of a step, the mean over the micro-batches; copies of offloaded weights run beside the arithmetic."""
