@@ -166,7 +166,7 @@ def test_a_step_reads_the_device_once(world: World, checkpointing: str, monkeypa
     with host_reads() as reads:
         train_step(2, job, state, objective, Compute(job.compute), EventLog(Silent()))
     known = READ_BY_DIFFUSERS.get(world.family.spec.family, set())
-    assert [place for place in reads.read if place not in known] == ["step.py:train_step"]
+    assert [place for place in reads.read if place not in known] == ["step.py:gradients"]
     assert {place for place in reads.uploaded if place != "transformer_hidream_image.py:patchify"} == set()
 
 
