@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from .diffusion_pipe_dataset import convert_dataset, is_dataset
 from .documents import Document
-from .memory_rules import compiling, lora_precision, swapped_blocks
+from .memory_rules import GRADIENTS_STAY, compiling, lora_precision, swapped_blocks
 from .model_rules import ONE_OR_OTHER, family, frozen_weights, guidance, model, noise_levels, note_shift, part
 from .optimizer_rules import any_option, betas, library_optimizer, option
 from .result import Entry, Report
-from .rules import OFF, Rule, alone, apply, choice, follow, ignore, off, only, plain, refuse, run_name, to
+from .rules import Rule, alone, apply, choice, follow, ignore, is_off, off, only, refuse, run_name, to
 from .sizes import whole
 
 NAME = "diffusion-pipe"
@@ -26,7 +26,6 @@ _FIRST = (  # what other settings depend on
 )  # fmt: skip
 _SMALL_TEXT = "text encoders are not quantised when they are loaded; choose an fp8 file in model.text_encoders"
 _ONE_CARD = "several cards are not supported yet"
-_RELEASED = "gradients are kept until the step, which costs little: those of a LoRA are small"
 
 
 def _micro_batch(report: Report, entry: Entry) -> None:
@@ -52,11 +51,11 @@ def _transformer(report: Report, entry: Entry) -> None:
 
 def _gradient_release(report: Report, entry: Entry) -> None:
     """Steps of each parameter as soon as it has its gradient; there is then no norm of all gradients to clip."""
-    if plain(entry.value) in map(plain, OFF):
+    if is_off(entry.value):
         report.ignored(entry, "it is off")
         return
     report.put("optimizer.max_grad_norm", 0.0)
-    report.unsupported(entry, f"{_RELEASED}; as there, they are not clipped: optimizer.max_grad_norm is 0")
+    report.unsupported(entry, f"{GRADIENTS_STAY}; as there, they are not clipped: optimizer.max_grad_norm is 0")
 
 
 def _clipping(report: Report, entry: Entry) -> None:
@@ -109,7 +108,7 @@ TRAINING: dict[str, Rule] = {
     "eval_*": refuse("there is no validation loss yet"),
     "image_eval_*": refuse("there is no validation loss yet"),
     "regenerate_cache": ignore("the cache notices what changed by itself"),
-    "gradient_release": off(_RELEASED),
+    "gradient_release": off(GRADIENTS_STAY),
     "optimizer.gradient_release": _gradient_release,
     "monitoring.enable_wandb": off("there are no trackers yet; the live monitor shows the run"),
     "monitoring.*": ignore("it belongs to wandb"),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from .memory_rules import attention_of_parts, compiling
 from .model_rules import ONE_OR_OTHER, family, model, size_shift
-from .optimizer_rules import eight_bit, offloaded_state, optimizer, option
+from .optimizer_rules import eight_bit, optimizer, option
 from .result import Entry, Report
 from .rules import Rule, choice, ignore, off, once, only, plain, refuse, run_name, targets, to
 
@@ -102,7 +102,7 @@ RULES: dict[str, Rule] = {
     "use_8bit": eight_bit,
     "use_4bit": off("no optimizer here keeps 4-bit state"),
     "use_torchao": ignore("8-bit AdamW is that of bitsandbytes or of torchao, whichever works"),
-    "use_cpu_offload_optimizer": offloaded_state,
+    "use_cpu_offload_optimizer": to("optimizer.offload_state"),
     "offload_gradients": ignore("gradients go with optimizer.offload_state"),
     "lr": to("optimizer.learning_rate"),
     "scale_lr": off("the learning rate is used as it is given"),

@@ -7,10 +7,11 @@ import re
 from dataclasses import replace
 
 from .result import Entry, Report
-from .rules import OFF, as_number, plain
+from .rules import as_number, is_off, plain
 from .sizes import joined, whole
 
 AUTO_OFFLOAD = "memory.layer_offload_fraction is left at auto, which offloads as many blocks as must be"
+GRADIENTS_STAY = "gradients are kept until the step, which costs little: those of a LoRA are small"
 NOT_TRAINING = "text encoders and the VAE are on the card only while they encode"
 AS_AUTO = "kernels differ in speed alone: compute.attention at auto takes the fastest that is there"
 _OWN_FLASH = "PyTorch's own; those of an installed flash-attn are 'flash-attn 2' and 'flash-attn 3'"
@@ -33,7 +34,7 @@ def lora_precision(report: Report, entry: Entry) -> None:
 
 def compiling(report: Report, entry: Entry) -> None:
     """The rule for a switch that compiles the model."""
-    if plain(entry.value) in map(plain, OFF):
+    if is_off(entry.value):
         report.put("compute.compile", "off")
         report.mapped(entry, "compute.compile", "off")
     elif report.family and not report.family.compiles:
@@ -82,7 +83,7 @@ def attention_of_parts(report: Report, entry: Entry) -> None:
 def layer_offload(report: Report, entry: Entry) -> None:
     """The rule for the share of the model's layers that lie in the host's memory; none at all is not asked for here."""
     share = as_number(entry.value)
-    if plain(share) in map(plain, OFF):
+    if is_off(share):
         report.ignored(entry, f"it is off; {AUTO_OFFLOAD}")
     else:
         report.put("memory.layer_offload_fraction", share)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .memory_rules import layer_offload
 from .result import Entry, Report
-from .rules import OFF, plain
+from .rules import is_off, plain
 
 _OFFLOADED = "cpuoffloaded"
 
@@ -30,7 +30,7 @@ def add_memory(report: Report, entries: dict[str, Entry]) -> None:
 
 def _checkpointing(report: Report, method: Entry | None, activations: Entry | None) -> None:
     """The one setting of the job that both make."""
-    wanted = activations is not None and not _is_off(activations)
+    wanted = activations is not None and not is_off(activations.value)
     if method is not None and plain(method.value) == _OFFLOADED:
         value = "offloaded" if wanted or activations is None else "full"
     elif wanted:
@@ -40,11 +40,7 @@ def _checkpointing(report: Report, method: Entry | None, activations: Entry | No
         report.ignored(activations, "it is off")
         return
     else:
-        value = "off" if _is_off(method) else "full"
+        value = "off" if is_off(method.value) else "full"
     report.put("memory.gradient_checkpointing", value)
     for entry in filter(None, (method, activations)):
         report.mapped(entry, "memory.gradient_checkpointing", value, "" if wanted or entry is method else "activations stay on the card")
-
-
-def _is_off(entry: Entry) -> bool:
-    return plain(entry.value) in map(plain, OFF)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .memory_rules import NOT_TRAINING, attention, compiling, lora_precision
+from .memory_rules import GRADIENTS_STAY, NOT_TRAINING, attention, compiling, lora_precision
 from .model_rules import IN_DTYPE, family, frozen_weights, guidance, model, noise_levels, part
 from .onetrainer_concepts import CONCEPTS
 from .onetrainer_lists import SAMPLES
@@ -178,7 +178,7 @@ RULES: dict[str, Rule] = {
     "optimizer.nesterov": option("nesterov", False),
     "optimizer.amsgrad": option("amsgrad", False),
     "optimizer.fused": ignore("AdamW is fused on a card"),
-    "optimizer.fused_back_pass": off("gradients are kept until the step, which costs little: those of a LoRA are small"),
+    "optimizer.fused_back_pass": off(GRADIENTS_STAY),
     "optimizer.stochastic_rounding": ignore("steps of a LoRA in bf16 are always rounded up or down by chance; in fp32 nothing is rounded"),
     "optimizer.*": off(_NO_OPTION),
     "optimizer_defaults.*": ignore("it belongs to other optimizers"),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from .result import Entry, Report
-from .rules import OFF, Rule, as_number, plain, to
+from .rules import Rule, as_number, is_off, plain, to
 
 _NAMES = {
     "adamw": "AdamW",
@@ -51,7 +51,7 @@ def optimizer(report: Report, entry: Entry) -> None:
 def library_optimizer(report: Report, entry: Entry) -> None:
     """The rule where any other name is a class of pytorch_optimizer."""
     if plain(entry.value) == "offload":
-        offloaded_state(report, replace(entry, value=True))
+        to("optimizer.offload_state")(report, replace(entry, value=True))
     elif (
         plain(entry.value) in (*_NAMES, *_CLASSES, "automagic", "genericoptim", "adamw8bitautomagic") or not str(entry.value).isidentifier()
     ):
@@ -60,14 +60,9 @@ def library_optimizer(report: Report, entry: Entry) -> None:
         _put_class(report, entry, str(entry.value))
 
 
-def offloaded_state(report: Report, entry: Entry) -> None:
-    """The rule for a switch that keeps AdamW's state in the host's memory, through torchao as there."""
-    to("optimizer.offload_state")(report, entry)
-
-
 def eight_bit(report: Report, entry: Entry) -> None:
     """The rule for a switch that makes AdamW 8-bit."""
-    if plain(entry.value) in map(plain, OFF):
+    if is_off(entry.value):
         report.ignored(entry, "it is off")
     elif report.value("optimizer.name") in (None, "AdamW", "AdamW 8-bit"):
         _put(report, entry, "AdamW 8-bit")

@@ -162,6 +162,11 @@ def follow(report: Report, document: Document, entry: Entry, wanted: Callable[[D
     return found
 
 
+def is_off(value: Any) -> bool:
+    """Whether a value switches something off."""
+    return plain(value) in map(plain, OFF)
+
+
 def plain(value: Any) -> str:
     """A choice without case, - and _: "BFLOAT_16" and "bfloat16" are the same."""
     number = as_number(value)
