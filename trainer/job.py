@@ -123,7 +123,13 @@ class ScheduleSettings(Settings):
     """How long to train."""
 
     steps: int = setting(1000, "Steps", "Optimizer steps to train.", unit="steps", ge=1, le=1000000)
-    batch_size: int = setting(1, "Batch size", "Examples computed together.", ge=1, le=256)
+    batch_size: int = setting(
+        1,
+        "Batch size",
+        "Examples computed together; where memory or speed gain by it, some of them at a time, with the same result.",
+        ge=1,
+        le=256,
+    )
     accumulation: int = setting(
         1, "Accumulation", "Batches whose gradients are added up for one optimizer step.", ge=1, le=1024, advanced=True
     )
@@ -137,6 +143,16 @@ class ScheduleSettings(Settings):
         "that images can have larger batches than videos. A step averages over batch size × accumulation examples all the same.",
         ge=0.001, le=256, step=0.05, advanced=True,
     )  # fmt: skip
+
+    @property
+    def video_batch_size(self) -> int:
+        """Clips of more than one frame that are computed together."""
+        return max(1, round(self.batch_size * self.video_batch_size_multiplier))
+
+    @property
+    def largest_batch(self) -> int:
+        """Examples that are computed together at most."""
+        return max(self.batch_size, self.video_batch_size)
 
 
 class ComputeSettings(Settings):

@@ -32,6 +32,7 @@ class TrainState:
     parameters: list[nn.Parameter]
     optimizer: torch.optim.Optimizer
     scaler: GradScaler
+    at_once: int = 0  # examples of a micro-batch that are computed together at most; 0 has no limit
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def train_step(step: int, job: TrainingJob, state: TrainState, objective: Object
 def gradients(step: int, job: TrainingJob, state: TrainState, objective: Objective, compute: Compute, log: EventLog) -> StepResult:
     """Gathers the step's micro-batches, adds up their gradients and clips them; weights stay as they are, so that it can be repeated.
 
-    The loss is the weighted sum over all examples of the step, so micro-batching cannot change it; what is reported
+    The loss is the weighted sum over all examples of the step, so how they are batched cannot change it; what is reported
     is the mean, also for the smaller last step of an epoch, whose examples count as much as all others. Nothing but one
     read at its end waits for the device (in fp16 the gradient scaler reads once more). Raises UserError then if a loss is not
     finite, Interrupted between micro-batches on cancel.
@@ -67,7 +68,8 @@ def gradients(step: int, job: TrainingJob, state: TrainState, objective: Objecti
     total, weight = torch.zeros((), device=compute.device), torch.zeros((), device=compute.device)
     examples: list[Example] = []
     losses: list[torch.Tensor] = []
-    for index, batch in enumerate(objective.collect(step)):
+    batches = (piece for batch in objective.collect(step) for piece in batch.pieces(state.at_once))
+    for index, batch in enumerate(batches):
         log.check()
         with _dropout(job, compute, step, index), compute.autocast():
             each = objective.loss(state.transformer, batch)  # [B]

@@ -120,7 +120,7 @@ class Training:
         """Trains one step and reports it."""
         start = time.perf_counter()
         with self.usage.during("training"):
-            result = stepping_down(self._next, self.components, self.log, f"step {self.step + 1}")
+            result = stepping_down(self._next, self.components, self.log, f"step {self.step + 1}", self.job.schedule.largest_batch)
         self.step += 1
         self._seconds.append(time.perf_counter() - start)
         self._tell_if_slow()
@@ -132,7 +132,7 @@ class Training:
         """The next step, which draws what it draws whenever it is done again."""
         if self._torn:
             self._go_back()
-        self.state.transformer = self._transformer(self.step + 1)
+        self.state.transformer, self.state.at_once = self._transformer(self.step + 1), self.components.choices.at_once
         follow_parameters(self.state.optimizer)
         result = gradients(self.step + 1, self.job, self.state, self.objective, self.compute, self.log)
         self._torn = True

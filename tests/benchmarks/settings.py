@@ -15,13 +15,14 @@ USUAL = (PLAIN, EAGER, BF16, "fp8 compiled selective", FP8)
 
 
 def choices_of(words: str) -> Choices:
-    """What the words say: weights, products, eager or compiled, checkpointing, and shares of the blocks after lighter and swap.
+    """What the words say: weights, products, eager or compiled, checkpointing, shares of the blocks after lighter and swap, and after
+    `by` how many examples are computed together.
 
     Unsaid: bf16 eager full.
     """
     from trainer.memory.choices import Checkpointing, Choices
 
-    weights, checkpointing, lighter, offload, compiled, products = "unquantized", "full", 0.0, 0.0, False, False
+    weights, checkpointing, lighter, offload, compiled, products, at_once = "unquantized", "full", 0.0, 0.0, False, False, 0
     rest = iter(words.split())
     for word in rest:
         if word in WEIGHTS:
@@ -36,15 +37,17 @@ def choices_of(words: str) -> Choices:
             lighter = float(next(rest))
         elif word == "swap":
             offload = float(next(rest))
+        elif word == "by":
+            at_once = int(next(rest))
         else:
-            known = [*WEIGHTS, *get_args(Checkpointing), "eager", "compiled", "products", "lighter", "swap"]
+            known = [*WEIGHTS, *get_args(Checkpointing), "eager", "compiled", "products", "lighter", "swap", "by"]
             raise ValueError(f"'{word}' of '{words}' is none of {known}")
-    return Choices(weights, offload, checkpointing, lighter, compiled, products)  # type: ignore[arg-type]
+    return Choices(weights, offload, checkpointing, lighter, compiled, products, at_once=at_once)  # type: ignore[arg-type]
 
 
 def words_of(choices: Choices) -> str:
     """Choices in words."""
     held = next((word for word, weights in WEIGHTS.items() if weights == choices.weights), choices.weights)
     words = [held, "products" * choices.fp8_products, "compiled" if choices.compile else "eager", choices.checkpointing]
-    shares = {"lighter": choices.lighter, "swap": choices.offload}
+    shares = {"lighter": choices.lighter, "swap": choices.offload, "by": choices.at_once}
     return " ".join(filter(None, [*words, *(f"{word} {share:g}" for word, share in shares.items() if share)]))

@@ -2,8 +2,8 @@
 
 A row each: seconds a step, peak memory, model-FLOPs utilisation and the ratio to the plain step of diffusers, peft and gradient
 checkpointing (`training.plain`), measured in the same run. Utilisation is the multiplications and additions that the step must do,
-without those of recomputation, per second, over what the card does in one large bf16 product. `--setting auto` and `--setting "auto
-fp8"` ask the planner, for `--cap` GiB. `--small` runs models of two layers on a CPU.
+without those of recomputation, per second, over what the card does in large bf16 products for two seconds. `--setting auto` and
+`--setting "auto fp8"` ask the planner, for `--cap` GiB. `--small` runs models of two layers on a CPU.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.benchmarks.training import RANK, STEPS, Measured, Steps, Work, card_o
 if TYPE_CHECKING:
     import torch
 
-SIDE, PRODUCTS = 8192, 20  # of the bf16 products that the card's rate is taken from
+SIDE, AT_ONCE, SUSTAINED = 8192, 50, 2.0  # of the bf16 products of the card's rate: rows, how many between waits, seconds in all
 
 
 @dataclass(frozen=True)
@@ -91,20 +91,21 @@ def _empty(value: Any) -> Any:
 
 
 def rate(device: torch.device) -> float:
-    """Operations a second of a large bf16 product of random numbers; not a number on a CPU."""
+    """Operations a second of large bf16 products of random numbers, one after the other; not a number on a CPU."""
     import torch
 
     if device.type != "cuda":
         return float("nan")
     left, right = (torch.randn(SIDE, SIDE, device=device, dtype=torch.bfloat16) for _ in range(2))
-    seconds = []
-    for _ in range(PRODUCTS):
+    out = torch.mm(left, right)
+    torch.cuda.synchronize(device)
+    done, start = 0, time.perf_counter()
+    while (taken := time.perf_counter() - start) < SUSTAINED:
+        for _ in range(AT_ONCE):
+            torch.mm(left, right, out=out)
         torch.cuda.synchronize(device)
-        start = time.perf_counter()
-        torch.mm(left, right)
-        torch.cuda.synchronize(device)
-        seconds.append(time.perf_counter() - start)
-    return 2 * SIDE**3 / sorted(seconds[3:])[len(seconds[3:]) // 2]
+        done += AT_ONCE
+    return 2 * SIDE**3 * done / taken
 
 
 def rows(work: Work, settings: Sequence[str], device: torch.device, cap: float = 0.0, steps: int = STEPS) -> list[Row]:

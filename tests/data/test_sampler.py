@@ -10,7 +10,7 @@ import pytest
 
 from trainer.data.dataset import Item
 from trainer.data.sampler import Example, Sampler, StepPlan
-from trainer.job import Bucket, WindowSettings
+from trainer.job import Bucket, ScheduleSettings, WindowSettings
 
 SIZES = [Bucket(frames=17, height=48, width=64), Bucket(frames=17, height=64, width=48), Bucket(frames=9, height=48, width=64)]
 
@@ -225,7 +225,10 @@ def test_each_visit_sees_one_variant_drawn_by_key() -> None:
 def test_videos_have_a_batch_size_of_their_own(multiplier: float, video: int) -> None:
     still = Bucket(frames=1, height=48, width=64)
     items = [Item(f"{size}-{n}", Path("x"), ("",), size, 1, 1, f"{size}-{n}") for size in (still, SIZES[0]) for n in range(16)]
-    plain, sampler = (Sampler(SimpleNamespace(items=items, windows=None), 4, 2, 3, video_multiplier=m) for m in (1.0, multiplier))
+    schedule = ScheduleSettings(batch_size=4, accumulation=2, seed=3, video_batch_size_multiplier=multiplier)
+    plain = Sampler(SimpleNamespace(items=items, windows=None), 4, 2, 3)
+    sampler = Sampler.scheduled(SimpleNamespace(items=items, windows=None), schedule)
+    assert schedule.largest_batch == max(4, video)
     for before, after in zip(epoch(plain), epoch(sampler), strict=True):
         assert {identity(e): e.weight for e in before.examples} == {identity(e): e.weight for e in after.examples}
         for batch in after.micro_batches:

@@ -95,7 +95,7 @@ def test_room_that_is_left_keeps_what_some_of_the_blocks_would_compute_again() -
 
 def test_a_mixed_step_has_the_last_blocks_lighter() -> None:
     known = predictor("HunyuanVideo", None)
-    selective, light = (known.rehearsal(known.largest, Choices(checkpointing=way)) for way in ("selective", "light"))
+    selective, light = (known.rehearsal(known.largest(Choices()), Choices(checkpointing=way)) for way in ("selective", "light"))
     both = mixed(selective, light, 45)  # of 20 double blocks and 40 single ones
     assert [(part.kind.count, part.kept) for part in both.parts] == [
         (15, selective.parts[0].kept), (5, light.parts[0].kept), (40, light.parts[1].kept)
@@ -174,11 +174,32 @@ def test_the_largest_bucket_governs() -> None:
 
 def test_what_cannot_fit_is_refused_with_three_changes() -> None:
     with pytest.raises(UserError) as refused:
-        planned(["81x480x832"], memory={"fit_into": 6}, schedule={"batch_size": 8})
+        planned(["81x480x832"], memory={"fit_into": 4}, schedule={"batch_size": 2})
     (problem,) = refused.value.problems
     assert problem.where == "memory.fit_into"
-    assert problem.cure.count("; ") == 2
-    assert "batch size" in problem.cure or "buckets of" in problem.cure
+    assert problem.cure.count("; ") == 2 and "buckets of" in problem.cure
+
+
+def test_a_batch_that_does_not_fit_is_split() -> None:
+    one, eight = (planned(["81x480x832"], memory={"fit_into": 12}, schedule={"batch_size": number}) for number in (1, 8))
+    assert eight.choices.at_once == 1 and eight.training == pytest.approx(one.training, rel=0.02)
+    assert eight.step_seconds == pytest.approx(8 * one.step_seconds, rel=0.02)
+    assert "81x480x832, batch 8, computed 1 at a time" in eight.table() and "because: batches are computed 1 at a time" in eight.table()
+
+
+def test_a_batch_is_split_for_speed_only_where_that_is_worth_it() -> None:
+    roomy = planned(["17x256x256"], schedule={"batch_size": 8})
+    assert not roomy.choices.at_once and "at a time" not in roomy.table()
+    large = planned(["81x480x832"], schedule={"batch_size": 4})
+    whole = planned(["81x480x832"], schedule={"batch_size": 1, "accumulation": 4})
+    assert large.choices.at_once == 1 and large.step_seconds == pytest.approx(whole.step_seconds, rel=0.02)
+
+
+def test_pictures_beside_clips_are_split_by_what_is_largest_then() -> None:
+    buckets = ["33x480x832", "1x1024x1024"]
+    plan = planned(buckets, memory={"fit_into": 9}, schedule={"batch_size": 32, "video_batch_size_multiplier": 0.03})
+    assert plan.size == "33x480x832, batch 1" or plan.choices.at_once
+    assert plan.training <= plan.limit
 
 
 def test_a_fixed_setting_that_is_in_the_way_is_named_first() -> None:

@@ -20,6 +20,7 @@ from trainer.events import read_events
 from trainer.memory import plan as plan_module
 from trainer.memory.choices import Choices, Decoding, settled
 from trainer.models.wan.family import Wan
+from trainer.objectives.base import MicroBatch
 from trainer.objectives.flow_matching import FlowMatching
 from trainer.run import Places, RunResult, run
 from trainer.samples import Samples
@@ -67,6 +68,27 @@ def test_a_step_is_done_again_with_less(model: Path, clips: Path, tmp_path: Path
     first, second = notices(short)
     assert "Tried to allocate 2.00 GiB.); going on with checkpointing full, 25% of the blocks offloaded" in first
     assert "50% of the blocks" in second
+
+
+def test_a_batch_is_split_before_blocks_go_to_the_host(model: Path, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = settings(model, clips, adapter={"dropout": 0.0}, schedule={"batch_size": 3})
+    whole = run(job, Places.under(tmp_path / "whole"))
+    sizes = []
+
+    def runs_out(objective: FlowMatching, transformer: object, batch: MicroBatch, own: Callable = FlowMatching.loss) -> torch.Tensor:
+        sizes.append(len(batch.examples))
+        if sizes[-1] > 1:
+            raise OUT
+        return own(objective, transformer, batch)
+
+    monkeypatch.setattr(FlowMatching, "loss", runs_out)
+    short = run(job, Places.under(tmp_path / "short"))
+    assert sizes == [3] + [1] * sum(sizes[1:])
+    (notice,) = notices(short)
+    assert notice.endswith("going on with checkpointing full, batches computed 1 at a time.")
+    assert [tuple(step) for step in losses(short)] == [pytest.approx(step, rel=1e-4) for step in losses(whole)]
+    for split, together in zip(tensors(short), tensors(whole), strict=True):
+        torch.testing.assert_close(split, together, rtol=1e-2, atol=1e-5)
 
 
 class CutShort(torch.optim.AdamW):
@@ -200,3 +222,15 @@ def test_notches() -> None:
         ("off", 0), ("light", 0), ("selective", 0), ("full", 0), ("full", 0.25), ("full", 0.5), ("full", 0.75), ("full", 1.0),
         ("offloaded", 1.0),
     ]  # fmt: skip
+
+
+def test_notches_of_a_batch() -> None:
+    """It is halved once all of its blocks are computed again, and before any of their weights leaves the card."""
+    choices, seen = Choices(checkpointing="selective"), []
+    while choices is not None and not choices.offload:
+        seen.append((choices.checkpointing, choices.at_once))
+        choices = choices.smaller(5)
+    assert seen == [("selective", 0), ("full", 0), ("full", 2), ("full", 1)]
+    assert Choices(at_once=8).smaller(4) == Choices(at_once=2)
+    assert Choices(at_once=1).smaller(4) == Choices(at_once=1, offload=0.25)
+    assert Choices().smaller() == Choices(offload=0.25)

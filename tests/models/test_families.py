@@ -65,6 +65,19 @@ def test_trains_at_any_batch_size_over_mixed_lengths(world: World, batch_size: i
     assert all(not torch.equal(old, new) for old, new in zip(before, lora.parameters()[1::2], strict=True))
 
 
+def test_a_batch_in_pieces_is_the_batch(world: World) -> None:
+    job = world.job(schedule={"batch_size": 3}, adapter={"dropout": 0.0}, captions={"dropout": 0.5})
+    state, objective, _ = world.training(job, start=0.05)
+    batches = (batch for step in range(1, objective.sampler.steps_per_epoch + 1) for batch in objective.collect(step))
+    batch = next(batch for batch in batches if len(batch.examples) == 3)
+    pieces = list(batch.pieces(2))
+    assert [len(piece.examples) for piece in pieces] == [2, 1] and [e for piece in pieces for e in piece.examples] == list(batch.examples)
+    assert [len(tensor) for piece in pieces for tensor in piece.tensors] == [size for size in (2, 1) for _ in batch.tensors]
+    with torch.no_grad():
+        whole, split = objective.loss(state.transformer, batch), [objective.loss(state.transformer, piece) for piece in pieces]
+    torch.testing.assert_close(torch.cat(split), whole, rtol=1e-4, atol=1e-6)
+
+
 def test_loss_falls_on_one_clip(world: World) -> None:
     job = world.job(
         adapter={"rank": 16}, optimizer={"learning_rate": world.tiny.learning_rate, "warmup": 5}, schedule={"batch_size": 1},

@@ -94,18 +94,18 @@ class _Unit:
 class Sampler:
     """Plans steps over a dataset's items; its window settings say how windows group, without them each item is one example.
 
-    Clips of more than one frame are computed batch size × `video_multiplier` at a time, rounded, at least one.
+    Clips of more than one frame are computed `video_batch_size` at a time; 0 is the batch size.
     """
 
     def __init__(
         self, dataset: Trainable, batch_size: int, accumulation: int, seed: int,
-        *, video_multiplier: float = 1.0, rank: int = 0, world: int = 1,
+        *, video_batch_size: int = 0, rank: int = 0, world: int = 1,
     ) -> None:  # fmt: skip
         assert 0 <= rank < world
         windows = dataset.windows
         self._visits = [item for item in dataset.items for _ in range(item.repeats)]
         self._seed, self._rank, self._world = seed, rank, world
-        self._batch_size, self._video_batch = batch_size, max(1, round(batch_size * video_multiplier))
+        self._batch_size, self._video_batch = batch_size, video_batch_size or batch_size
         self._per_clip = windows.per_clip if windows else 0
         self._independent = windows is not None and windows.grouping == "independent"
         self._windowed = windows is not None
@@ -120,8 +120,7 @@ class Sampler:
     @classmethod
     def scheduled(cls, dataset: Trainable, schedule: ScheduleSettings) -> Sampler:
         """The sampler of a job's schedule."""
-        multiplier = schedule.video_batch_size_multiplier
-        return cls(dataset, schedule.batch_size, schedule.accumulation, schedule.seed, video_multiplier=multiplier)
+        return cls(dataset, schedule.batch_size, schedule.accumulation, schedule.seed, video_batch_size=schedule.video_batch_size)
 
     def plan(self, step: int) -> StepPlan:
         """The step's examples; `step` counts from 1 over the whole run."""

@@ -35,13 +35,19 @@ class Choices:
     fp8_products: bool = False
     attention: str = "auto"  # as compute.attention
     on_disk: bool = False  # whether offloaded weights lie in a file rather than in memory
+    at_once: int = 0  # examples of a micro-batch that are computed together at most, their gradients added up; 0 has no limit
 
-    def smaller(self) -> Choices | None:
-        """One notch less memory of the card, the cheapest first and none that changes what is computed; None if there is none left."""
+    def smaller(self, examples: int = 1) -> Choices | None:
+        """One notch less memory of the card, the cheapest first and none that changes what is computed; None if there is none left.
+
+        `examples` are in the largest micro-batch, as far as that is what ran out of memory.
+        """
         if self.lighter:
             return replace(self, lighter=max(round(self.lighter - NOTCH, 3), 0.0))
         if self.checkpointing in LESS:
             return replace(self, checkpointing=LESS[self.checkpointing])
+        if (together := min(self.at_once or examples, examples)) > 1:
+            return replace(self, at_once=together // 2)
         if self.offload < 1:
             return replace(self, offload=min(round(self.offload + NOTCH, 3), 1.0))
         return replace(self, checkpointing="offloaded") if self.checkpointing == "full" else None
@@ -54,7 +60,11 @@ class Choices:
         return f"{self.checkpointing}, in the last {self.lighter:.0%} of the blocks {LIGHTER[self.checkpointing]}"
 
     def __str__(self) -> str:
-        parts = [f"checkpointing {self.told_checkpointing}", f"{self.offload:.0%} of the blocks offloaded" if self.offload else ""]
+        parts = [
+            f"checkpointing {self.told_checkpointing}",
+            f"{self.offload:.0%} of the blocks offloaded" if self.offload else "",
+            f"batches computed {self.at_once} at a time" if self.at_once else "",
+        ]
         return ", ".join(part for part in parts if part)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from .card import CONTEXT, GB
 from .choices import LIGHTER, Checkpointing, Choices, Weights, settled
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ..job import ComputeSettings, MemorySettings
 
 FRAGMENTS = 1.03  # what PyTorch's allocator reserves for each byte that is used at the peak
+WHOLE = 1.05  # batches are only split if a step of whole ones takes longer than this for each second of that
 EXACTNESS = 1.25  # less exact weights are only taken if a step with more exact ones takes longer than this for each second of theirs
 HOST_SHARE = 0.9  # of the free host memory that a run may take before offloaded weights lie on disk
 CHECKPOINTING: tuple[Checkpointing, ...] = ("selective", "full", "offloaded")  # the others are those with all blocks lighter
@@ -65,7 +67,7 @@ def chosen(predictor: Predictor, memory: MemorySettings, compute: ComputeSetting
     for weights in _weights(predictor, memory):
         found = list(_of_weights(predictor, memory, compute, limits, weights))
         if found:
-            best.append(min(found, key=lambda candidate: _run_seconds(candidate, limits)))
+            best.append(min(found, key=lambda own: _run_seconds(own, limits) * (WHOLE if own.choices.at_once else 1)))
             if not best[-1].choices.offload and best[-1].choices.checkpointing != "offloaded":
                 break  # nothing less exact can save copies
     if not best:
@@ -86,8 +88,26 @@ def _weights(predictor: Predictor, memory: MemorySettings) -> list[Weights]:
 def _of_weights(
     predictor: Predictor, memory: MemorySettings, compute: ComputeSettings, limits: Limits, weights: Weights
 ) -> Iterator[Candidate]:
-    """What fits with weights in a form: the least checkpointing without offloading, else each way with the least offloading."""
+    """What fits with weights in a form, for batches as a whole and split."""
     plain = replace(settled(memory, compute), weights=weights)
+    least = math.inf
+    for at_once in _at_once(predictor):
+        found = list(_at(predictor, memory, compute, limits, replace(plain, at_once=at_once)))
+        yield from found
+        seconds = min((_run_seconds(candidate, limits) for candidate in found), default=least)
+        if seconds > least:
+            return  # fewer at once leave more room, and take more starts of kernels and copies of weights: from here on those outweigh it
+        least = seconds
+
+
+def _at_once(predictor: Predictor) -> list[int]:
+    """How many examples may be computed together: all, and what halving comes to."""
+    most = max(micro.batch for micro in predictor.micros)
+    return [0, *(most >> times for times in range(1, most.bit_length()))]
+
+
+def _at(predictor: Predictor, memory: MemorySettings, compute: ComputeSettings, limits: Limits, plain: Choices) -> Iterator[Candidate]:
+    """What fits of one form and batch: the least checkpointing without offloading, else each way with the least offloading."""
     wanted = memory.gradient_checkpointing
     free = memory.layer_offload_fraction < 0
     ways = (wanted,) if wanted != "auto" else CHECKPOINTING
@@ -160,7 +180,7 @@ def _run_seconds(candidate: Candidate, limits: Limits) -> float:
 
 
 def smallest(predictor: Predictor, limits: Limits) -> Candidate:
-    """What takes least of the card: nf4, all blocks and activations on the host, compiled if that takes less."""
-    plain = Choices(weights=cast("Weights", "nf4"), offload=1.0, checkpointing="offloaded")
+    """What takes least of the card: nf4, all blocks and activations on the host, single examples, compiled if that takes less."""
+    plain = Choices(weights="nf4", offload=1.0, checkpointing="offloaded", at_once=_at_once(predictor)[-1])
     ways = [plain, replace(plain, compile=True)] if _compiles(predictor, limits) else [plain]
     return min((Candidate(choices, predictor.predict(choices)) for choices in ways), key=lambda found: found.prediction.peak)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
 from .card import GB
+from .choices import Choices
 from .choosing import Candidate, Limits, chosen, taken
 from .prediction import Micro, Predictor
 from .step_time import told
@@ -33,9 +34,9 @@ class Change:
 def cheapest(
     predictor: Predictor, memory: MemorySettings, compute: ComputeSettings, limits: Limits, size: tuple[int, int, int]
 ) -> list[Change]:
-    """The first three that fit: settings that cost only time or exactness, then smaller batches, fewer frames and smaller frames.
+    """The first three that fit: settings that cost only time or exactness, then fewer frames and smaller frames.
 
-    `size` is frames, height and width of the largest bucket.
+    Smaller batches would not help, as they are split where that makes them fit. `size` is frames, height and width of the largest bucket.
     """
     found: list[Change] = []
     for text, changed, settings in _changes(predictor, memory, size):
@@ -55,23 +56,19 @@ def _changes(predictor: Predictor, memory: MemorySettings, size: tuple[int, int,
             yield f"memory.{name}={shown}", predictor, memory.model_copy(update={name: value})
     if memory != (free := memory.model_copy(update=automatic)):
         yield f"{', '.join(f'memory.{name}' for name in automatic)} at auto", predictor, free
-    own = predictor.largest.batch
-    batches = [own, *dict.fromkeys(number for number in (own // 2, 1) if 0 < number < own)]
-    pairs = [(batch, changed) for batch in batches for changed in _sizes(predictor, size)]
-    pairs.sort(key=lambda pair: ((pair[0] != own) + (pair[1] != size), pair[1] != size, -pair[0] * prod(pair[1])))
-    for batch, changed in pairs[1:]:  # the first is what there is
-        said = [f"batch size {batch}"] * (batch != own) + [f"buckets of {'x'.join(map(str, changed))}"] * (changed != size)
-        micro = replace(predictor.largest, batch=batch, share=1.0) if changed == size else micro_of(predictor, changed, batch)
-        yield " and ".join(said), _with(predictor, [micro]), free
+    batch = predictor.largest(Choices()).batch
+    for changed in sorted(_sizes(predictor, size), key=prod, reverse=True):
+        micro = micro_of(predictor, changed, batch)
+        yield f"buckets of {micro.name}", replace(predictor, micros=[micro], rehearsed={}), free
 
 
 def _sizes(predictor: Predictor, size: tuple[int, int, int]) -> list[tuple[int, int, int]]:
-    """The size, fewer frames of it, smaller frames, and both."""
+    """Fewer frames, smaller frames, and both."""
     spec, (frames, height, width) = predictor.family.spec, size
     fewer = [spec.frame_rule.floor(int(frames * share)) for share in (1, 0.75, 0.5, 0.25)]
     smaller = [size[1:], *(spec.size_near(height * share, width * share) for share in (0.75, 0.5))]
     found = [(count, *size[1:]) for count in fewer] + [(frames, *area) for area in smaller] + [(fewer[-1], *smaller[-1])]
-    return list(dict.fromkeys([size, *found]))
+    return [changed for changed in dict.fromkeys(found) if changed != size]
 
 
 def micro_of(predictor: Predictor, size: tuple[int, int, int], batch: int) -> Micro:
@@ -79,7 +76,3 @@ def micro_of(predictor: Predictor, size: tuple[int, int, int], batch: int) -> Mi
     from .examples import shapes_at
 
     return Micro(shapes_at(predictor.family, size), batch, 1.0, "x".join(map(str, size)))
-
-
-def _with(predictor: Predictor, micros: Sequence[Micro]) -> Predictor:
-    return replace(predictor, micros=micros, rehearsed={})

@@ -72,10 +72,9 @@ def _micros(
     job: TrainingJob, visits: Mapping[tuple[int, int, int], int], shapes: Mapping[tuple[int, int, int], Shapes]
 ) -> tuple[list[Micro], tuple[int, int, int]]:
     schedule, total = job.schedule, sum(visits[size] for size in shapes)
-    video = max(1, round(schedule.batch_size * schedule.video_batch_size_multiplier))
     micros = []
     for size, found in shapes.items():
-        batch = schedule.batch_size if size[0] == 1 else video
+        batch = schedule.batch_size if size[0] == 1 else schedule.video_batch_size
         # A step averages over batch size × accumulation examples, in as many micro-batches as that takes.
         count = schedule.batch_size / batch * visits[size] / total
         micros.append(Micro(found, batch, count, "x".join(map(str, size))))

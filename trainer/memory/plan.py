@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .. import events
@@ -58,7 +58,7 @@ class Plan:
         rows = [
             ("model", self.model),
             ("card", f"{self.card}, {self.limit:.1f} GB to use"),
-            ("largest batch", self.size),
+            ("largest batch", self.size + (f", computed {c.at_once} at a time" if c.at_once else "")),
             ("frozen weights", f"{c.weights}{f', {c.offload:.0%} of the blocks on the {self._place}' if c.offload else ''}"),
             ("checkpointing", c.told_checkpointing),
             ("compiled", ("yes" + (", products in fp8" if c.fp8_products else "")) if c.compile else "no"),
@@ -152,9 +152,10 @@ def _free_host() -> float:
 
 
 def _plan(predictor: Predictor, found: Candidate, limits: Limits, job: TrainingJob, size: tuple[int, int, int]) -> Plan:
-    prediction, micro, choices, spec = found.prediction, predictor.largest, found.choices, predictor.family.spec
+    prediction, choices, spec = found.prediction, found.choices, predictor.family.spec
+    micro = predictor.largest(replace(choices, at_once=0))
     vae, seer = vae_peaks(predictor.family, size, job.memory.vae_tiling), image_encoder_bytes(predictor.family, predictor.dtype)
-    forward = max(part.peak_forward for part in predictor.rehearsal(micro, choices).parts)
+    forward = max(part.peak_forward for part in predictor.rehearsal(predictor.largest(choices), choices).parts)
     sampling = sampling_memory(job, predictor.family, size, prediction, forward, limits.card, seer)
     reasons, advice = explained(predictor, found, limits, job.memory)
     reasons += why(sampling.decoding)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..models.base import ModelFamily
     from ..optimizer_settings import OptimizerSettings
     from .card import Card
-    from .rehearsal import Rehearsal, Shapes
+    from .rehearsal import Rehearsal, Rehearsed, Shapes
     from .stored_weights import StoredWeights
 
 GIB = 1 << 30
@@ -36,6 +36,12 @@ class Micro:
     batch: int = 1
     share: float = 1.0
     name: str = ""
+
+    def in_pieces(self, size: int) -> Micro:
+        """The same with at most `size` examples, 0 has no limit, as many times more often as that takes."""
+        if not size or size >= self.batch:
+            return self
+        return replace(self, batch=size, share=self.share * -(-self.batch // size))
 
 
 @dataclass(frozen=True)
@@ -67,12 +73,15 @@ class Predictor:
     stored: StoredWeights | None = None  # none: all is loaded in `dtype`
     optimizer: OptimizerSettings | None = None  # none: AdamW
     host: float = math.inf  # bytes of host memory that may be taken
-    rehearsed: dict[tuple[object, ...], tuple[Rehearsal, Rehearsal]] = field(default_factory=dict)
+    rehearsed: dict[tuple[object, ...], Rehearsed] = field(default_factory=dict)
 
-    @cached_property
-    def largest(self) -> Micro:
-        """The micro-batch that takes most memory: most elements of latents."""
-        return max(self.micros, key=lambda micro: math.prod(micro.shapes.encoding["latents"]) * micro.batch)
+    def micros_of(self, choices: Choices) -> list[Micro]:
+        """The micro-batches as they are computed."""
+        return [micro.in_pieces(choices.at_once) for micro in self.micros]
+
+    def largest(self, choices: Choices) -> Micro:
+        """The one of them that takes most memory: most elements of latents."""
+        return max(self.micros_of(choices), key=lambda micro: math.prod(micro.shapes.encoding["latents"]) * micro.batch)
 
     @cached_property
     def sizes(self) -> Sizes:
@@ -92,13 +101,15 @@ class Predictor:
 
         form = self.form(choices)
         checkpointing = "full" if checkpointing == "offloaded" else checkpointing
-        key = (micro.shapes, micro.batch, checkpointing, form, choices.fp8_products)
+        whole = choices.compile and bool(form)
+        key = (micro.shapes, micro.batch, checkpointing, form, choices.fp8_products, whole)
         if key not in self.rehearsed:
             self.rehearsed[key] = rehearse(
                 self.family, micro.shapes, self.adapter, micro.batch, checkpointing=checkpointing, weights=form,
-                fp8_products=choices.fp8_products, dtype=self.dtype,
+                fp8_products=choices.fp8_products, whole=whole, dtype=self.dtype,
             )  # fmt: skip
-        return self.rehearsed[key][choices.compile]
+        found = self.rehearsed[key]
+        return found.fused if choices.compile else found.plain
 
     def form(self, choices: Choices) -> str:
         """How linear layers in blocks are held, as FrozenWeight calls it; empty where they are in the run's precision."""
@@ -129,7 +140,7 @@ class Predictor:
 
     def predict(self, choices: Choices) -> Prediction:
         """What a step takes."""
-        rehearsal, sizes = self.rehearsal(self.largest, choices), self.sizes
+        rehearsal, sizes = self.rehearsal(self.largest(choices), choices), self.sizes
         linear = self.weight_size(choices) * sizes.linear
         block = (linear + self.dtype.itemsize * (sizes.in_blocks - sizes.linear)) / sizes.blocks
         out = self.offloaded(choices)
@@ -161,7 +172,7 @@ class Predictor:
         """
         if not choices.compile or choices.checkpointing not in ("full", "offloaded"):
             return rehearsal.peak
-        plain = self.rehearsal(self.largest, replace(choices, compile=False))
+        plain = self.rehearsal(self.largest(choices), replace(choices, compile=False))
         dequantized = bool(self.form(choices)) and not choices.fp8_products
         weights = self.dtype.itemsize * self.sizes.linear // self.sizes.blocks if dequantized else 0
         return max(rehearsal.peak, plain.peak) + weights
@@ -169,7 +180,7 @@ class Predictor:
     def _seconds(self, choices: Choices, copied: float, on_disk: bool) -> float:
         """Seconds of a step, the mean over the micro-batches; copies of offloaded weights run beside the arithmetic."""
         total = 0.0
-        for micro in self.micros:
+        for micro in self.micros_of(choices):
             rehearsal = self.rehearsal(micro, choices)
             computed = step_seconds(rehearsal, self.card, choices.compile, self.sizes.adapter)
             kept = sum(part.boundary * part.kind.count for part in rehearsal.parts) if choices.checkpointing == "offloaded" else 0

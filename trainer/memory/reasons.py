@@ -31,6 +31,10 @@ def explained(predictor: Predictor, found: Candidate, limits: Limits, memory: Me
         blocks, free = predictor.offloaded(choices), memory.layer_offload_fraction < 0
         because = "all of them do not fit" if free else f"memory.layer_offload_fraction is {memory.layer_offload_fraction:g}"
         reasons.append(f"{blocks} of {predictor.sizes.blocks} blocks lie outside of the card, as {because}.")
+    if choices.at_once:
+        reasons.append(
+            f"batches are computed {choices.at_once} at a time and their gradients added up: the same step, with room for more beside."
+        )
     if choices.on_disk:
         reasons.append(
             f"offloaded blocks lie on disk, as the free host memory is too small for them; they are taken to be read at {DISK:g} GB/s, "

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -100,32 +100,47 @@ def mixed(rehearsal: Rehearsal, lighter: Rehearsal, count: int) -> Rehearsal:
     return replace(rehearsal, parts=tuple(reversed(parts)))
 
 
+@dataclass(frozen=True)
+class Rehearsed:
+    """A step that was rehearsed, with the kinds of blocks and the one of each that computed."""
+
+    ledger: Ledger
+    marks: _Marks
+    kinds: Sequence[Kind]
+    blocks: Sequence[nn.Module]
+
+    @cached_property
+    def plain(self) -> Rehearsal:
+        """Its memory and work, computed operation by operation."""
+        return _measured(self.ledger, self.marks, self.kinds, self.blocks, fused=False)
+
+    @cached_property
+    def fused(self) -> Rehearsal:
+        """The same with what a compiler fuses."""
+        return _measured(self.ledger, self.marks, self.kinds, self.blocks, fused=True)
+
+
 def rehearse(
     family: ModelFamily, shapes: Shapes, adapter: AdapterSettings, batch: int = 1, *, checkpointing: Checkpointing = "full",
-    weights: str = "", fp8_products: bool = False, dtype: torch.dtype = torch.bfloat16,
-) -> tuple[Rehearsal, Rehearsal]:  # fmt: skip
-    """A step's rehearsal, and that with compiled blocks. `weights` is a form as FrozenWeight calls it, or empty for `dtype`."""
+    weights: str = "", fp8_products: bool = False, whole: bool = False, dtype: torch.dtype = torch.bfloat16,
+) -> Rehearsed:  # fmt: skip
+    """A rehearsed step. `weights` is a form as FrozenWeight calls it, or empty for `dtype`; `whole`: converted whole, as compiled."""
     family = twin_of(family)
-
-    def traced(pieces: AbstractContextManager[None]) -> tuple[Ledger, _Marks, list[Kind], list[nn.Module]]:
-        transformer, kinds, blocks = prepared(family, adapter, dtype, weights, fp8_products)
-        masks = Masks()
-        masks.watch(transformer)
-        inputs = example(family, shapes, batch)
-        with FakeTensorMode(allow_non_fake_inputs=True), torch.random.fork_rng(devices=[]), pieces:
-            fill(transformer)
-            if checkpointing != "off":
-                transformer.enable_gradient_checkpointing(_checkpoint(checkpointing))
-            batched = {name: torch.empty(tensor) if isinstance(tensor, tuple) else tensor for name, tensor in inputs[0].items()}
-            with CardArithmetic(), Ledger(masks) as ledger:
-                ledger.leave_out([*transformer.parameters(), *transformer.buffers()])
-                marks = _Marks(ledger, blocks)
-                _step(family, transformer, batched, inputs[1], dtype, marks)
-        return ledger, marks, kinds, blocks
-
-    plain = traced(nullcontext())
-    compiled = traced(as_compiled()) if weights else plain
-    return _measured(*plain, fused=False), _measured(*compiled, fused=True)
+    transformer, kinds, blocks = prepared(family, adapter, dtype, weights, fp8_products)
+    masks = Masks()
+    masks.watch(transformer)
+    inputs = example(family, shapes, batch)
+    pieces = as_compiled() if whole else nullcontext()
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.random.fork_rng(devices=[]), pieces:
+        fill(transformer)
+        if checkpointing != "off":
+            transformer.enable_gradient_checkpointing(_checkpoint(checkpointing))
+        batched = {name: torch.empty(tensor) if isinstance(tensor, tuple) else tensor for name, tensor in inputs[0].items()}
+        with CardArithmetic(), Ledger(masks) as ledger:
+            ledger.leave_out([*transformer.parameters(), *transformer.buffers()])
+            marks = _Marks(ledger, blocks)
+            _step(family, transformer, batched, inputs[1], dtype, marks)
+    return Rehearsed(ledger, marks, kinds, blocks)
 
 
 def prepared(

@@ -17,22 +17,22 @@ T = TypeVar("T")
 COMPILER = "The model is trained without compiling: this takes longer, and nothing else changes."
 
 
-def stepping_down(work: Callable[[], T], components: Components, log: EventLog, where: str) -> T:
+def stepping_down(work: Callable[[], T], components: Components, log: EventLog, where: str, examples: int = 1) -> T:
     """What `work` gives; it is done again with a notch less memory each time that runs out, and uncompiled if compiling fails.
 
-    The log says so. Raises UserError when no notch is left.
+    The log says so. `examples` are in the largest micro-batch that it computes. Raises UserError when no notch is left.
     """
     while True:
         try:
             return work()
         except Exception as error:
-            choices, told = _next(error, components.choices, where)
+            choices, told = _next(error, components.choices, where, examples)
         # only here do the error and what its frames hold let go of the memory
         components.choose(choices)
         log.notice(told, where)
 
 
-def _next(error: Exception, choices: Choices, where: str) -> tuple[Choices, str]:
+def _next(error: Exception, choices: Choices, where: str, examples: int) -> tuple[Choices, str]:
     """What to go on with after an error, and why; raises the error if it is of another kind."""
     from torch._dynamo.exc import TorchDynamoException
 
@@ -41,9 +41,9 @@ def _next(error: Exception, choices: Choices, where: str) -> tuple[Choices, str]
         return replace(choices, compile=False), f"Compiling failed ({said}). {COMPILER}"
     if isinstance(error, UserError) or not (is_shortage(error) or is_shortage(error.__cause__)):
         raise error
-    smaller = choices.smaller()
+    smaller = choices.smaller(examples)
     if smaller is None:
-        cure = "Train fewer frames, a smaller size or batch, or set memory.weights to nf4; running again resumes."
+        cure = "Train fewer frames or a smaller size, or set memory.weights to nf4; running again resumes."
         raise fail(where, f"does not fit into the card's memory ({said}).", cure) from error
     return smaller, f"The card's memory ran out ({said}); going on with {smaller}."
 

@@ -294,7 +294,7 @@ class ModelFamily(ABC):
 
     @abstractmethod
     def text_inputs(self, texts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-        """Cached embeddings of B captions -> batched transformer arguments.
+        """Cached embeddings of B captions -> batched transformer arguments, [B, ...] each.
 
         Where the model masks padding, they are as long as the longest, and there is a mask only if one is shorter.
         """

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class MicroBatch:
     """B examples of one shape, with every random draw made; the step gets it on the training device."""
 
-    encoded: dict[str, Tensor]  # "latents" [B, C, T, h, w] as cached, and all that the family is given beside them
-    text: dict[str, Tensor]
+    encoded: dict[str, Tensor]  # "latents" [B, C, T, h, w] as cached, and all that the family is given beside them, [B, ...]
+    text: dict[str, Tensor]  # [B, ...]
     noise: Tensor  # [B, C, T, h, w]
     sigma: Tensor  # [B]
     weights: Tensor  # [B], shares of the step's loss
@@ -28,6 +28,12 @@ class MicroBatch:
         encoded, text = ({name: change(tensor) for name, tensor in part.items()} for part in (self.encoded, self.text))
         noise, sigma, weights = map(change, (self.noise, self.sigma, self.weights))
         return replace(self, encoded=encoded, text=text, noise=noise, sigma=sigma, weights=weights)
+
+    def pieces(self, size: int) -> Iterator[MicroBatch]:
+        """The same examples, at most `size` at a time; 0 has no limit."""
+        for first in range(0, len(self.examples), size or len(self.examples)):
+            part = slice(first, first + size if size else None)
+            yield replace(self.each(lambda tensor, part=part: tensor[part]), examples=self.examples[part])
 
     @property
     def tensors(self) -> list[Tensor]:

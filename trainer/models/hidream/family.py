@@ -190,20 +190,21 @@ class HiDream(ModelFamily):
         return (latents - self.vae_config["shift_factor"]) * self.vae_config["scaling_factor"]
 
     def text_inputs(self, texts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-        """{"pooled_embeds": [B, D], "encoder_hidden_states_t5": [B, L, D], "encoder_hidden_states_llama3": [layers, B, L, D]}."""
+        """{"pooled_embeds": [B, D], "encoder_hidden_states_t5": [B, L, D], "encoder_hidden_states_llama3": [B, layers, L, D]}."""
         import torch
 
         by_name = {name: [found[name].float() for found in texts] for name in ("pooled", "t5", "llama")}
         return {
             "pooled_embeds": torch.stack(by_name["pooled"]),
             "encoder_hidden_states_t5": torch.stack(by_name["t5"]),
-            "encoder_hidden_states_llama3": torch.stack(by_name["llama"], dim=1),
+            "encoder_hidden_states_llama3": torch.stack(by_name["llama"]),
         }
 
     def denoiser_inputs(self, x: Tensor, sigma: Tensor, text: dict[str, Tensor], given: dict[str, Tensor]) -> dict[str, Any]:
         """Arguments of HiDreamImageTransformer2DModel, which has no frames; its timestep is 1000 · sigma."""
         self._check_size(x.shape)
-        return {"hidden_states": x[:, :, 0], "timesteps": sigma * 1000, **text}
+        layers = {"encoder_hidden_states_llama3": text["encoder_hidden_states_llama3"].transpose(0, 1)}  # [layers, B, L, D]
+        return {"hidden_states": x[:, :, 0], "timesteps": sigma * 1000, **text, **layers}
 
     def _check_size(self, shape: Sequence[int]) -> None:
         """Raises UserError for latents […, h, w] that are not square and have more patches than the transformer pads to."""
