@@ -1,10 +1,10 @@
 // What a node says when it is done, shown on the node: lines of "name  value" as a table, others as paragraphs.
 
 import { el } from "./elements.mjs";
+import { addDisplay } from "./node_display.mjs";
 import { findNode, nodeType } from "./node_lookup.mjs";
 import { themeOf } from "./theme.mjs";
 
-const WIDGET = "report";
 const WIDTH = 520;
 const LINE = 21;
 const LETTERS = 62; // of a value that fit beside its name at that width
@@ -51,23 +51,9 @@ export class TextReports {
     const element = el("div", "vt-report", { tabIndex: 0 });
     element.setAttribute("role", "status");
     element.dataset.captureWheel = "true";
-    element.addEventListener("wheel", this.host.forwardWheel);
-    const widget = node.addDOMWidget(WIDGET, "video_trainer_report", element, {
-      serialize: false,
-      hideOnZoom: false,
-      getMinHeight: () => Math.min(height, 120),
-      getValue: () => "",
-      setValue: () => {},
-    });
-    widget.serialize = false;
     this.shown.set(node, element);
-    const removed = node.onRemoved;
-    node.onRemoved = (...args) => {
-      this.shown.delete(node);
-      return removed?.apply(node, args);
-    };
-    const [width, least] = node.computeSize();
-    node.setSize([Math.max(node.size[0], width, WIDTH), Math.max(node.size[1], least - Math.min(height, 120) + height)]);
+    const sizes = { minHeight: Math.min(height, 120), firstWidth: WIDTH, firstHeight: height };
+    addDisplay(node, "report", element, { ...sizes, onWheel: this.host.forwardWheel, onRemoved: () => this.shown.delete(node) });
     return element;
   }
 }
