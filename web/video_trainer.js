@@ -42,7 +42,7 @@ const previews = new PreviewNodes({
   forwardWheel,
 });
 
-const reports = new TextReports({ rootGraph: () => app.rootGraph ?? app.graph, forwardWheel });
+const reports = new TextReports({ rootGraph: () => app.rootGraph ?? app.graph, onBound: keepState, forwardWheel });
 
 async function saveCaption(clip, text) {
   const response = await api.fetchApi(`/video_trainer/captions/${encodeURIComponent(clip)}`, {
@@ -207,5 +207,6 @@ app.registerExtension({
     bindings.rebind();
     showAll();
     previews.restore();
+    reports.restore();
   },
 });
