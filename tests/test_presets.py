@@ -176,9 +176,20 @@ def test_the_command_takes_a_folder_and_a_job(tmp_path: Path, capsys: pytest.Cap
     )
     assert json.loads((tmp_path / "made.json").read_text())["model"] == {"source": "tiny"}
     first = capsys.readouterr().out.splitlines()[:-1]
+    source.write_text(json.dumps({"model": {"source": "wan/t2v-1.3b"}}))
+    assert main(["preset", str(source), "--goal", "style", "--memory", "8", "--output", str(tmp_path / "named.json")]) == 0
+    assert capsys.readouterr().out.startswith("style on wan t2v-1.3b") and "model" not in json.loads((tmp_path / "named.json").read_text())
     source.write_text(json.dumps({"model": {"source": str(folder)}}))
     assert main(["preset", str(source), "--goal", "style", "--memory", "8"]) == 0
     assert capsys.readouterr().out.splitlines() == first
+
+
+def test_a_folder_is_meant_before_a_family_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(write_tiny_wan(tmp_path / "wan").parent)
+    assert main(["preset", "wan", "--goal", "style", "--memory", "8"]) == 0
+    assert capsys.readouterr().out.startswith("style on wan ")
 
 
 @pytest.mark.parametrize(

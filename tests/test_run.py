@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 from safetensors import safe_open
+from torch import nn
 
 from tests.tiny.wan import write_tiny_wan
 from tests.tiny_run import Cancels, losses, settings, write_clips
@@ -174,6 +175,12 @@ def test_bad_places_and_models_are_named(model, clips, tmp_path):
             run(settings(model, clips, model={"source": source}), places)
     with pytest.raises(UserError, match="Use 9"):
         run(settings(model, clips, samples={"prompts": [{"prompt": "x", "size": {"frames": 10, "height": 32, "width": 32}}]}), places)
+
+
+def test_savings_that_the_vae_does_not_have_are_refused_before_clips_are_opened(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(type(open_model(model)), "load_vae", lambda self: nn.Identity())
+    with pytest.raises(UserError, match=r"memory\.vae_tiling: this model's VAE has no tiling"):
+        run(settings(model, tmp_path / "no clips", memory={"vae_tiling": True}), Places.under(tmp_path))
 
 
 def test_sliding_windows_on_real_clips(model, tmp_path):

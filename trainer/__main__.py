@@ -24,7 +24,7 @@ except UserError as missing:
 
 from .console import Console
 from .files import check_can_write
-from .job import Bucket, ComputeSettings, ModelSettings, TrainingJob
+from .job import Bucket, ComputeSettings, TrainingJob
 from .lora_commands import add_lora_commands
 from .options import add_numbers, at_least_one, checked, seed, within
 from .preset_command import add_preset_command
@@ -171,12 +171,12 @@ def _sample(arguments: argparse.Namespace) -> int:
     from .experts import files_by_expert
     from .models import open_model
     from .sampling import SampleRequest, VideoSampler
-    from .source import find_model
+    from .source import find_model, job_or_model
     from .video import write_mp4
 
     check_can_write(arguments.to, "--to")
     places = _places(arguments)
-    model = find_model(_model(arguments.model), places.models, places.downloads)
+    model = find_model(job_or_model(arguments.model).model, places.models, places.downloads)
     spec = open_model(model).spec
     size = Bucket.parse(arguments.size or "x".join(map(str, spec.default_bucket)), "--size")
     request = SampleRequest(
@@ -193,11 +193,6 @@ def _sample(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _model(text: str) -> ModelSettings:
-    """The model of a job file, or the folder or hub id itself."""
-    return TrainingJob.load(Path(text)).model if text.endswith(".json") else ModelSettings(source=text)
-
-
 def _preview(arguments: argparse.Namespace) -> int:
     from .preview_files import write_preview
 
@@ -211,20 +206,14 @@ def _preview(arguments: argparse.Namespace) -> int:
 
 def _plan(arguments: argparse.Namespace) -> int:
     from .memory.command import plan_of_job
+    from .source import job_or_model
 
-    job = _job_or_model(arguments.job).overridden(arguments.set)
+    job = job_or_model(arguments.job).overridden(arguments.set)
     plan = plan_of_job(
         job, _places(arguments), arguments.card, arguments.fit, lambda text: print(f"{text} ...", file=sys.stderr, flush=True)
     )
     print(plan.table())
     return 0
-
-
-def _job_or_model(text: str) -> TrainingJob:
-    """A job file, or the default job of a model."""
-    if text.endswith(".json") or Path(text).is_file():
-        return TrainingJob.load(Path(text))
-    return TrainingJob(model=ModelSettings(source=text))
 
 
 def _cache(arguments: argparse.Namespace) -> int:

@@ -121,9 +121,11 @@ class Components:
 
     def _sparing(self, vae: nn.Module) -> nn.Module:
         """The VAE with its memory savings switched on as the settings say; raises UserError if it has none."""
+        from .memory.vae_memory import missing_savings
+
+        if problems := missing_savings(vae, self._memory):
+            raise UserError(problems)
         for name, wanted in (("tiling", self._memory.vae_tiling), ("slicing", self._memory.vae_slicing)):
-            if wanted and not hasattr(vae, f"use_{name}"):
-                raise fail(f"memory.vae_{name}", f"this model's VAE has no {name}.", "Set it to false.")
             if wanted:
                 getattr(vae, f"enable_{name}")()
         return vae

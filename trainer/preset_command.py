@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .errors import fail
 from .files import not_written, write_json
-from .job import ComputeSettings, ModelSettings, TrainingJob
+from .job import ComputeSettings, ModelSettings
 from .options import within
 from .presets import GOALS, memory_here, preset
 
@@ -48,11 +48,10 @@ def _preset(arguments: argparse.Namespace) -> int:
 
 def _model(text: str, folders: list[Path]) -> tuple[ModelSettings, FamilySpec]:
     """A model's settings and facts, of its files or by the name of a known variant alone."""
-    from .models import FAMILIES, known_variant, open_model
-    from .source import find_model
+    from .models import named_variant, open_model
+    from .source import find_model, job_or_model
 
-    family, _, variant = text.partition("/")
-    if family in FAMILIES:
-        return ModelSettings(), known_variant(family, variant).spec
-    model = TrainingJob.load(Path(text)).model if text.endswith(".json") else ModelSettings(source=text)
+    model = job_or_model(text).model
+    if known := named_variant(model.source, folders):
+        return model.model_copy(update={"source": ""}), known.spec
     return model, open_model(find_model(model, folders, None)).spec

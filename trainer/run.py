@@ -232,10 +232,11 @@ def check_against_model(job: TrainingJob, family: ModelFamily, fresh: bool) -> N
     from .adapters.recognition import require_fit
     from .combinations import illegal
     from .experts import experts_until, trained_experts
+    from .memory.vae_memory import unmet_savings
     from .optimizer_trial import check_optimizer
     from .sampling import SampleRequest, read_pictures
 
-    problems: list[Problem] = [*illegal(job), *check_optimizer(job)]
+    problems: list[Problem] = [*illegal(job), *check_optimizer(job), *unmet_savings(family, job.memory)]
     for number, prompt in enumerate(job.samples.prompts):
         try:
             frames, height, width = prompt.size.shape if prompt.size else family.spec.default_bucket

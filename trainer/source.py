@@ -1,4 +1,4 @@
-"""Finding the model that a job names: a folder, a name in the known model folders, or a hub id."""
+"""The model that a job or a command names: a folder, a name in the known model folders, or a hub id."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from .data.sources.paths import folder_path
 from .errors import fail
 from .files import kind_of
 from .hub import HUB_ID, model
+from .job import ModelSettings, TrainingJob
 
 if TYPE_CHECKING:
     from .events import EventLog
-    from .job import ModelSettings
+
+
+def job_or_model(text: str) -> TrainingJob:
+    """A job file (.json), or the default job of a model; raises UserError for a file that is no job."""
+    return TrainingJob.load(Path(text)) if text.endswith(".json") else TrainingJob(model=ModelSettings(source=text))
 
 
 def find_model(model: ModelSettings, model_folders: Sequence[Path], downloads: Path | None, log: EventLog | None = None) -> ModelSettings:

@@ -1,12 +1,11 @@
 // Every Dataset Preview node and what it shows; the preview's id is kept in the node, so that a reloaded page finds it again.
 
 import { DatasetPreview } from "./dataset_preview.mjs";
+import { addDisplay } from "./node_display.mjs";
 import { PREVIEW_NODE, findNode, nodeType } from "./node_lookup.mjs";
 
 const PROPERTY = "video_trainer_preview";
-const WIDGET = "preview";
-const MIN_HEIGHT = 400;
-const FIRST_SIZE = { width: 720, preview: 640 };
+const SIZES = { minHeight: 400, firstWidth: 720, firstHeight: 640 };
 
 /** `host` gives rootGraph(), fetchPreview(id), saveCaption(clip, text), pictureUrl(file), onBound(), hideCoreText(node),
  * forwardWheel(event). */
@@ -21,23 +20,9 @@ export class PreviewNodes {
   add(node) {
     this.host.hideCoreText(node);
     const preview = new DatasetPreview(this.host);
-    preview.element.addEventListener("wheel", this.host.forwardWheel);
-    const widget = node.addDOMWidget(WIDGET, "video_trainer_preview", preview.element, {
-      serialize: false,
-      hideOnZoom: false,
-      getMinHeight: () => MIN_HEIGHT,
-      getValue: () => "",
-      setValue: () => {},
-    });
-    widget.serialize = false;
     this.shown.set(node, preview);
-    const removed = node.onRemoved;
-    node.onRemoved = (...args) => {
-      this.shown.delete(node);
-      return removed?.apply(node, args);
-    };
-    const [width, height] = node.computeSize();
-    node.setSize([Math.max(width, FIRST_SIZE.width), height + FIRST_SIZE.preview - MIN_HEIGHT]);
+    const onRemoved = () => this.shown.delete(node);
+    addDisplay(node, "preview", preview.element, { ...SIZES, onWheel: this.host.forwardWheel, onRemoved });
     requestAnimationFrame(() => this.shown.has(node) && this.find(node));
   }
 

@@ -1,10 +1,13 @@
-// What a node says when it is done, shown on the node: lines of "name  value" as a table, others as paragraphs.
+// What a node says when it is done, shown on the node and kept in it: lines of "name  value" as a table, others as paragraphs.
 
 import { el } from "./elements.mjs";
+import { addDisplay } from "./node_display.mjs";
 import { findNode, nodeType } from "./node_lookup.mjs";
 import { themeOf } from "./theme.mjs";
 
-const WIDGET = "report";
+const PROPERTY = "video_trainer_report"; // of the node, so that it is saved with the workflow
+const KEPT = 8000; // letters
+const CUT = "… Press Run to see the rest.";
 const WIDTH = 520;
 const LINE = 21;
 const LETTERS = 62; // of a value that fit beside its name at that width
@@ -25,7 +28,14 @@ export function reportHeight(lines) {
   return Math.min(FRAME + LINE * rows, 420);
 }
 
-/** `host` gives rootGraph() and forwardWheel(event). */
+/** A report as a node keeps it: whole lines of at most `most` letters, and a word on those that are left out. */
+export function keptReport(text, most = KEPT) {
+  if (text.length <= most) return text;
+  const kept = text.slice(0, most + 1);
+  return `${kept.slice(0, Math.max(kept.lastIndexOf("\n"), 0))}\n${CUT}`.trimStart();
+}
+
+/** `host` gives rootGraph(), onBound() and forwardWheel(event). */
 export class TextReports {
   constructor(host) {
     this.host = host;
@@ -36,7 +46,27 @@ export class TextReports {
   receive(executionId, texts, ours) {
     const node = findNode(this.host.rootGraph(), executionId);
     if (!node || !String(nodeType(node)).startsWith(ours)) return;
-    const lines = reportLines(texts.join("\n"));
+    const text = texts.join("\n");
+    this.show(node, text);
+    node.properties[PROPERTY] = keptReport(text);
+    this.host.onBound(node);
+  }
+
+  /** For a graph just opened: its nodes show what they said last, at the size that they were saved with. */
+  restore(graph = this.host.rootGraph()) {
+    for (const node of graph?.nodes ?? []) {
+      const text = node.properties?.[PROPERTY];
+      if (typeof text === "string" && text && !this.shown.has(node)) {
+        const size = [...node.size];
+        this.show(node, text);
+        node.setSize(size);
+      }
+      if (node.subgraph) this.restore(node.subgraph);
+    }
+  }
+
+  show(node, text) {
+    const lines = reportLines(text);
     const element = this.shown.get(node) ?? this.add(node, reportHeight(lines));
     element.replaceChildren(...lines.map(lineElement));
     requestAnimationFrame(() => (element.dataset.theme = themeOf(element)));
@@ -51,23 +81,9 @@ export class TextReports {
     const element = el("div", "vt-report", { tabIndex: 0 });
     element.setAttribute("role", "status");
     element.dataset.captureWheel = "true";
-    element.addEventListener("wheel", this.host.forwardWheel);
-    const widget = node.addDOMWidget(WIDGET, "video_trainer_report", element, {
-      serialize: false,
-      hideOnZoom: false,
-      getMinHeight: () => Math.min(height, 120),
-      getValue: () => "",
-      setValue: () => {},
-    });
-    widget.serialize = false;
     this.shown.set(node, element);
-    const removed = node.onRemoved;
-    node.onRemoved = (...args) => {
-      this.shown.delete(node);
-      return removed?.apply(node, args);
-    };
-    const [width, least] = node.computeSize();
-    node.setSize([Math.max(node.size[0], width, WIDTH), Math.max(node.size[1], least - Math.min(height, 120) + height)]);
+    const sizes = { minHeight: Math.min(height, 120), firstWidth: WIDTH, firstHeight: height };
+    addDisplay(node, "report", element, { ...sizes, onWheel: this.host.forwardWheel, onRemoved: () => this.shown.delete(node) });
     return element;
   }
 }

@@ -4,6 +4,7 @@ import { app } from "../../scripts/app.js";
 import { api } from "../../scripts/api.js";
 import { addFold } from "./advanced_fold.mjs";
 import { Monitor } from "./monitor.mjs";
+import { addDisplay } from "./node_display.mjs";
 import { PREVIEW_NODE, TRAIN_NODE, findNode, nodeType } from "./node_lookup.mjs";
 import { PreviewNodes } from "./preview_nodes.mjs";
 import { RunBindings, runOf } from "./run_binding.mjs";
@@ -12,10 +13,8 @@ import { RunStore } from "./run_store.mjs";
 import { TextReports } from "./text_report.mjs";
 
 const OURS = "VideoTrainer";
-const WIDGET = "monitor";
 const CORE_TEXT = "$$node-text-preview";
-const MIN_HEIGHT = 420;
-const FIRST_SIZE = { width: 480, monitor: 560 };
+const MONITOR_SIZES = { minHeight: 420, firstWidth: 480, firstHeight: 560 };
 
 const monitors = new Map();
 let active = { run: null, node: null };
@@ -43,7 +42,7 @@ const previews = new PreviewNodes({
   forwardWheel,
 });
 
-const reports = new TextReports({ rootGraph: () => app.rootGraph ?? app.graph, forwardWheel });
+const reports = new TextReports({ rootGraph: () => app.rootGraph ?? app.graph, onBound: keepState, forwardWheel });
 
 async function saveCaption(clip, text) {
   const response = await api.fetchApi(`/video_trainer/captions/${encodeURIComponent(clip)}`, {
@@ -149,24 +148,12 @@ function hideCoreText(node) {
 function addMonitor(node) {
   hideCoreText(node);
   const monitor = new Monitor({ videoUrl, request: askRun });
-  monitor.element.addEventListener("wheel", forwardWheel);
-  const widget = node.addDOMWidget(WIDGET, "video_trainer_monitor", monitor.element, {
-    serialize: false,
-    hideOnZoom: false,
-    getMinHeight: () => MIN_HEIGHT,
-    getValue: () => "",
-    setValue: () => {},
-  });
-  widget.serialize = false;
   monitors.set(node, monitor);
-  const removed = node.onRemoved;
-  node.onRemoved = function (...args) {
+  const onRemoved = () => {
     monitor.dispose();
     monitors.delete(node);
-    return removed?.apply(this, args);
   };
-  const [width, height] = node.computeSize();
-  node.setSize([Math.max(width, FIRST_SIZE.width), height + FIRST_SIZE.monitor - MIN_HEIGHT]);
+  addDisplay(node, "monitor", monitor.element, { ...MONITOR_SIZES, onWheel: forwardWheel, onRemoved });
   requestAnimationFrame(() => monitors.has(node) && show(node, monitor));
 }
 
@@ -220,5 +207,6 @@ app.registerExtension({
     bindings.rebind();
     showAll();
     previews.restore();
+    reports.restore();
   },
 });

@@ -110,13 +110,16 @@ def test_swaps_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def traced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiling stops at what dynamo traces and AOTAutograd differentiates; that inductor's code does the same is shown on a card."""
-    compile = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda forward: compile(forward, backend="aot_eager", fullgraph=True))
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling makes no kernels: dynamo traces and AOTAutograd differentiates. That inductor's code does the same is shown on a card."""
+    compile, name = torch.compile, getattr(request, "param", "aot_eager")
+    monkeypatch.setattr(torch, "compile", lambda forward: compile(forward, backend=name, fullgraph=True))
 
 
-@pytest.mark.usefixtures("traced")
+PARTITIONED = pytest.mark.parametrize("backend", ["aot_eager_decomp_partition"], indirect=True)  # decides what is kept, too
+
+
+@pytest.mark.usefixtures("backend")
 def test_parking_compiles_nothing_again(tmp_path: Path) -> None:
     world = made_world(ALL[0], tmp_path)
     job = world.job(memory={"gradient_checkpointing": "off"})
@@ -138,7 +141,7 @@ def test_parking_compiles_nothing_again(tmp_path: Path) -> None:
     assert graphs[0] > 0 and graphs[1] == 0
 
 
-@pytest.mark.usefixtures("traced")
+@pytest.mark.usefixtures("backend")
 def test_compiles_without_breaks(world: World) -> None:
     if not world.family.spec.compiles:
         pytest.skip("the data decide what its blocks compute")
@@ -146,21 +149,15 @@ def test_compiles_without_breaks(world: World) -> None:
     assert close(compiled, grads(world, PLAIN, steps=1))
 
 
-@pytest.mark.usefixtures("traced")
+@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("checkpointing", ["off", "light", "full", "offloaded"])
 def test_compiles_with_any_checkpointing(tmp_path: Path, checkpointing: Any) -> None:
     world = made_world(ALL[0], tmp_path)
     assert close(grads(world, Choices(checkpointing=checkpointing, offload=0.5, compile=True), steps=1), grads(world, PLAIN, steps=1))
 
 
-@pytest.fixture
-def partitioned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiling decides what is kept, and makes no kernels."""
-    compile = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda forward: compile(forward, backend="aot_eager_decomp_partition", fullgraph=True))
-
-
-@pytest.mark.usefixtures("partitioned")
+@PARTITIONED
+@pytest.mark.usefixtures("backend")
 def test_each_way_keeps_less_than_the_one_before(tmp_path: Path) -> None:
     world = made_world(ALL[0], tmp_path)
     ways: list[tuple[Any, float]] = [("light", 0), ("selective", 0.5), ("selective", 0), ("full", 0)]

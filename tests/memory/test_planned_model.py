@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.memory.test_plan import planned
 from trainer.__main__ import main
@@ -73,6 +74,16 @@ def test_what_training_refuses_is_not_planned(tmp_path: Path, capsys: pytest.Cap
     assert main(["plan", "wan/t2v-1.3b", *ARGUMENTS, "--set", "optimizer.name=Prodigy", "--output", str(tmp_path)]) == 1
     told = capsys.readouterr()
     assert "Prodigy finds the rate by itself" in told.err and not told.out
+
+
+@pytest.mark.parametrize("saving", ["tiling", "slicing"])
+def test_savings_that_the_vae_does_not_have_are_not_planned(
+    saving: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(family_class("wan"), "load_vae", lambda self: torch.nn.Identity())
+    assert main(["plan", "wan/t2v-1.3b", *ARGUMENTS, "--set", f"memory.vae_{saving}=true", "--output", str(tmp_path)]) == 1
+    told = capsys.readouterr()
+    assert f"memory.vae_{saving}: this model's VAE has no {saving}. Set it to false." in told.err and not told.out
 
 
 def test_a_download_that_fails_is_told_and_nothing_is_planned(

@@ -66,10 +66,8 @@ def import_config(paths: Sequence[Path | str]) -> Imported:
 def _format(document: Document) -> str:
     name = next((name for name, importer in IMPORTERS.items() if importer.recognises(document)), "")
     if not name:
-        known = (
-            "diffusion-pipe TOML, musubi dataset TOML, OneTrainer JSON, finetrainers or FastVideo command lines, validation.json or .csv"
-        )
-        raise fail(str(document.path), "is no configuration of a trainer known here.", f"Known: {known}.")
+        known = "TOML of diffusion-pipe or musubi-tuner, OneTrainer JSON, command lines of musubi-tuner, finetrainers or FastVideo"
+        raise fail(str(document.path), "is no configuration of a trainer known here.", f"Known: {known}, validation.json or .csv.")
     return name
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from .diffusion_pipe_dataset import convert_dataset, is_dataset
 from .documents import Document
 from .memory_rules import GRADIENTS_STAY, compiling, lora_precision, swapped_blocks
-from .model_rules import ONE_OR_OTHER, family, frozen_weights, guidance, model, noise_levels, note_shift, part
+from .model_rules import ONE_OR_OTHER, family, frozen_weights, guidance, model, noise_levels, note_shift, one_expert, part
 from .optimizer_rules import any_option, betas, library_optimizer, option
 from .result import Entry, Report
 from .rules import Rule, alone, apply, choice, follow, ignore, is_off, off, only, refuse, run_name, to
@@ -39,14 +39,6 @@ def _checkpointing(report: Report, entry: Entry) -> None:
     value = ("full" if entry.value else "off") if isinstance(entry.value, bool) else "offloaded"  # unsloth's way
     report.put("memory.gradient_checkpointing", value)
     report.mapped(entry, "memory.gradient_checkpointing", value)
-
-
-def _transformer(report: Report, entry: Entry) -> None:
-    """The diffusion model's file; where the noise levels chose the second of two experts, it is that of this one."""
-    part("transformer", "transformer_low" if report.value("model.expert") == "low" else "")(report, entry)
-    if report.value("model.expert"):
-        both = "model.transformer takes the file for high noise, model.transformer_low the other"
-        report.notes.append(f"A model of two experts is loaded whole: {both}.")
 
 
 def _gradient_release(report: Report, entry: Entry) -> None:
@@ -122,8 +114,8 @@ TRAINING: dict[str, Rule] = {
     "model.diffusers_path": model,
     "model.single_file_path": part("transformer"),
     "model.ckpt_path": refuse(_RELEASE),
-    "model.transformer_path": _transformer,
-    "model.diffusion_model": _transformer,
+    "model.transformer_path": one_expert,
+    "model.diffusion_model": one_expert,
     "model.vae_path": part("vae"),
     "model.vae": part("vae"),
     "model.text_encoders.#.path*": part("text_encoders"),

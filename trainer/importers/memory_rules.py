@@ -116,5 +116,5 @@ def swapped_blocks(report: Report, entry: Entry) -> None:
 
 def _model_names(report: Report) -> list[str]:
     """All that the files say of the model: its folder, its files, its type."""
-    entries = [entry for document in report.documents for entry in document.entries() if entry.key.startswith("model")]
+    entries = [entry for document in report.documents for entry in document.entries() if entry.key.startswith(("model", "dit", "task"))]
     return [str(value) for entry in entries for value in entry.values]

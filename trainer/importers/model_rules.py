@@ -12,6 +12,7 @@ PARTS = {  # setting of a part -> what to choose there
     "transformer": "the diffusion model's file, of ComfyUI's models/diffusion_models",
     "vae": "the VAE's file, of ComfyUI's models/vae",
     "text_encoders": "each text encoder's file, of ComfyUI's models/text_encoders",
+    "image_encoder": "the image encoder's file, of ComfyUI's models/clip_vision",
 }
 ONE_OR_OTHER = "a job takes a diffusers folder or hub id in model.source, or single files in model.transformer, .vae and .text_encoders"
 IN_DTYPE = "the model is in compute.dtype"
@@ -70,6 +71,14 @@ def part(name: str, slot: str = "") -> Rule:
             report.mapped(entry, target, ", ".join(files))
 
     return rule
+
+
+def one_expert(report: Report, entry: Entry) -> None:
+    """The rule for a diffusion model's file; where the noise levels chose the second of two experts, it is that of this one."""
+    part("transformer", "transformer_low" if report.value("model.expert") == "low" else "")(report, entry)
+    if report.value("model.expert"):
+        both = "model.transformer takes the file for high noise, model.transformer_low the other"
+        report.notes.append(f"A model of two experts is loaded whole: {both}.")
 
 
 def guidance(report: Report, entry: Entry) -> None:

@@ -1,127 +1,135 @@
-"""musubi-tuner: its dataset TOML ([general] and [[datasets]])."""
+"""musubi-tuner: its commands that train and that encode, the TOML that --config_file names, and its dataset TOML."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from .documents import Document
+from .families import Family, find_family
+from .model_rules import family, note_shift
+from .musubi_dataset import NAME, convert_dataset, is_dataset
+from .musubi_rules import ENCODING, TRAINING
+from .musubi_training import add_together
 from .result import Entry, Report
-from .rules import Rule, apply, ignore, off, once, only, refuse
-from .sizes import add_buckets, joined, tell, whole
-from .sources import add_source
+from .rules import alone, apply, follow
 
-NAME = "musubi-tuner"
-_CAPTIONS = only(
-    [".txt", "txt", ".caption", "caption"], "captions in .txt and .caption files are found", "captions are .txt or .caption files"
+_ARGUMENTS = ("optimizer_args", "network_args", "lr_scheduler_args")  # each of name=value
+_FAMILIES = {"hv_1_5": "HunyuanVideo-1.5", "hv": "HunyuanVideo", "wan": "Wan", "fpack": "FramePack"}  # as its programs begin
+_FIRST = ("optimizer_type", "mixed_precision")  # what other settings depend on
+_OTHERS = ("qwen_image", "zimage", "flux_kontext", "flux_2", "kandinsky5", "hidream_o1", "ideogram4", "krea2")
+_MODULES = {"lora": "hv", "lora_hv_1_5": "hv_1_5", "lora_wan": "wan", "lora_framepack": "fpack"}  # of network_module
+_PROGRAM = re.compile(
+    rf"(?:({'|'.join((*_FAMILIES, *_OTHERS))})_(?:train|train_network|cache_\w+)|cache_(?:latents|text_encoder_outputs))\.py"
 )
-_WINDOW = "a section of FramePack has 9 latent frames"
-_ONE_FRAME = "a single frame is trained at this place of a section here too"
-_OTHER_FRAME = "a single frame is trained with clean index 0, as target 9 and with the frame after it"
-_BUCKETS = only([True], "a clip takes the bucket nearest to its shape", "clips are sorted into buckets; give one bucket to have one size")
-
-
-def _extraction(report: Report, entry: Entry) -> None:
-    """Which frames of a clip: its 'uniform' spaces whole pieces, ours single frames, so that they are not the same."""
-    if entry.value in ("head", "chunk", "slide"):
-        once("dataset.frame_sample_strategy")(report, entry)
-    else:
-        report.unsupported(entry, "dataset.frame_sample_strategy takes the first frames (head), or all parts of a clip (chunk, slide)")
-
-
-RULES: dict[str, Rule] = {}
-for _place in ("general", "datasets.#"):
-    RULES |= {
-        f"{_place}.caption_extension": _CAPTIONS,
-        f"{_place}.batch_size": once("schedule.batch_size"),
-        f"{_place}.num_repeats": ignore("each dataset has its own"),
-        f"{_place}.enable_bucket": _BUCKETS,
-        f"{_place}.bucket_no_upscale": once("dataset.no_upscale"),
-        f"{_place}.cache_directory": ignore("the cache has one place and serves all clips"),
-        f"{_place}.frame_extraction": _extraction,
-        f"{_place}.frame_stride": once("dataset.frame_stride"),
-        f"{_place}.frame_sample": ignore("it belongs to frame_extraction 'uniform'"),
-        f"{_place}.max_frames": ignore("it belongs to frame_extraction 'full'"),
-        f"{_place}.source_fps": ignore("each clip's own timestamps are read, and it is retimed to the model's rate"),
-        f"{_place}.control_directory": refuse("control videos are not supported yet"),
-        f"{_place}.control_resolution": refuse("control videos are not supported yet"),
-        f"{_place}.no_resize_control": ignore("control videos are not supported yet"),
-        f"{_place}.multiple_target": off("layered images are not trained on"),
-        f"{_place}.fp_latent_window_size": only([9], "a section of FramePack has 9 latent frames here too", _WINDOW),
-        f"{_place}.fp_1f_clean_indices": only([[0]], _ONE_FRAME, _OTHER_FRAME),
-        f"{_place}.fp_1f_target_index": only([9], _ONE_FRAME, _OTHER_FRAME),
-        f"{_place}.fp_1f_no_post": off(_OTHER_FRAME),
-    }
 
 
 def recognises(document: Document) -> bool:
-    """A TOML with [[datasets]] that name a directory or a JSON-lines file of videos or images."""
-    datasets = document.data.get("datasets")
-    if document.program or not isinstance(datasets, list):
-        return False
-    return any(isinstance(part, dict) and any(key.endswith(("_directory", "_jsonl_file")) for key in part) for part in datasets)
+    """A command of one of its programs, a TOML with their settings, or a dataset TOML."""
+    return _is_command(document) or _is_settings(document) or is_dataset(document)
+
+
+def _is_command(document: Document) -> bool:
+    return _PROGRAM.fullmatch(document.program) is not None
+
+
+def _is_settings(document: Document) -> bool:
+    """What --config_file names: settings of a command, in any sections."""
+    data = _flat(document).data
+    return not document.program and bool({"dit", "network_module"} & data.keys()) and "pretrained_model_name_or_path" not in data
+
+
+def _encodes(document: Document) -> bool:
+    return _is_command(document) and "cache_" in document.program
 
 
 def convert(documents: Sequence[Document], report: Report) -> list[Document]:
-    """Fills the report from dataset files; returns them."""
+    """Fills the report from commands and TOML files, and from those that they name if they are here; returns all that was read."""
+    datasets = [document for document in documents if is_dataset(document)]
+    flat = {id(document): _flat(document) for document in documents if not is_dataset(document)}
+    report.documents = [flat.get(id(document), document) for document in report.documents]
+    encoding = [document for document in flat.values() if _encodes(document)]
+    commands = [document for document in flat.values() if document.program and not _encodes(document)]
+    settings = [document for document in flat.values() if not document.program]
+    alone(commands)
+    alone(settings)
+    for document in commands:
+        if entry := document.entry("config_file"):
+            settings += _settings_file(report, document, entry)
+    training = [*commands, *settings]
+    for document in [*training, *encoding]:
+        if entry := document.entry("dataset_config"):
+            datasets += follow(report, document, entry, is_dataset)
+    if training:
+        _train(training, report)
+    for document in encoding:
+        if report.family is None:
+            _family(document, {}, report)
+        apply(report, document, ENCODING, NAME)
+    for document in datasets:
+        convert_dataset(document, report)
+    return [*training, *encoding, *datasets]
+
+
+def _train(documents: Sequence[Document], report: Report) -> None:
+    """A command and its TOML as one: what the command line says holds."""
+    given: dict[str, Entry] = {}
     for document in documents:
-        for n, part in enumerate(document.data["datasets"]):
-            if isinstance(part, dict):
-                _source(document, report, n)
-        _shape(document, report)
-        apply(report, document, RULES, NAME)
-    return list(documents)
+        for entry in document.entries():
+            if given.setdefault(entry.key, entry) is not entry and not report.answered(entry):
+                report.ignored(entry, "the command line says otherwise, and holds")
+    _family(documents[0], given, report)
+    for name in _FIRST:
+        if (entry := given.get(name)) and entry.value:
+            TRAINING[name](report, entry)
+    add_together(report, given)
+    for document in documents:
+        apply(report, document, TRAINING, NAME)
+    note_shift(report, NAME)
+    if documents[0].program.endswith("_train.py"):
+        report.notes.append("The command trains the whole model. This version trains a LoRA.")
+    if "network_alpha" not in given:
+        report.notes.append(f"{NAME} trains a LoRA with an alpha of 1 unless it is told another: adapter.alpha 1 does the same.")
 
 
-def _source(document: Document, report: Report, n: int) -> None:
-    """One dataset as a source; its repeats, or those of [general]."""
-    own = {entry.key.rpartition(".")[2]: entry for entry in document.entries() if entry.key.startswith(f"datasets.{n}.")}
-    general = document.entry("general.num_repeats")
-    repeats, fixed = own.get("num_repeats"), dict[str, Any]()
-    if repeats is None and general is not None:
-        if report.answered(general):
-            fixed["repeats"] = general.value
+def _family(document: Document, given: dict[str, Entry], report: Report) -> None:
+    """The family by the program's name or the LoRA's module; of Wan the task says more."""
+    found = _PROGRAM.fullmatch(document.program)
+    module = given.get("network_module")
+    kind = (found[1] or "hv") if found else _MODULES.get(str(module.value).rpartition(".")[2], "") if module else ""
+    task = given.get("task")
+    if kind == "wan" and task is not None:
+        family(report, replace(task, value=f"wan {task.value}".replace("-FC", " fun control")))
+    elif kind:
+        report.family = known = find_family(_FAMILIES.get(kind, kind)) or Family(f"'{kind}'")
+        if known.trained:
+            report.put("model.family", known.trained)
         else:
-            repeats = general
-    if path := own.get("video_directory"):
-        add_source(report, "folder", {"path": path, "repeats": repeats}, {"subfolders": False, **fixed})
-    elif path := own.get("image_directory"):
-        add_source(report, "folder", {"path": path, "repeats": repeats}, {"subfolders": False, "images": True, **fixed})
-    elif path := own.get("video_jsonl_file") or own.get("image_jsonl_file"):
-        column = "video_path" if "video_jsonl_file" in own else "image_path"
-        add_source(report, "table", {"path": path, "repeats": repeats}, {"video_column": column, **fixed})
+            report.notes.append(f"{known} cannot be trained by this version; choose another model in model.source.")
 
 
-def _shape(document: Document, report: Report) -> None:
-    """Buckets of all datasets together: target_frames × resolution, each from the dataset or from [general]; images have one frame."""
-    entries = {entry.key: entry for entry in document.entries()}
-    told: list[Entry] = []
-    count = len(document.data["datasets"])
-    why = "all datasets share the buckets" if count > 1 else ""
-    for n in range(count):
-        frames = entries.get(f"datasets.{n}.target_frames") or entries.get("general.target_frames")
-        resolution = entries.get(f"datasets.{n}.resolution") or entries.get("general.resolution")
-        images = f"datasets.{n}.image_directory" in entries or f"datasets.{n}.image_jsonl_file" in entries
-        counts = [1] if images else [number for number in map(whole, frames.values if frames else []) if number]
-        side = _side(resolution)
-        if counts and side:
-            add_buckets(report, [(number, *side) for number in counts])
-        for entry in (frames, resolution):
-            if entry is None or entry in told or (not entry.key.startswith("datasets") and n + 1 < count and not (counts and side)):
-                continue
-            told.append(entry)
-            if not (counts and side):
-                report.unsupported(entry, "a bucket needs target_frames and resolution; set dataset.buckets")
-            elif images and entry is frames:
-                report.ignored(entry, "images have one frame")
-            elif entry is frames:
-                each = "a clip takes the longest it fills, not each" if len(counts) > 1 else ""
-                tell(report, entry, [(number, None, None) for number in counts], joined(each, why))
-            elif side:
-                tell(report, entry, [(None, *side)], why)
+def _settings_file(report: Report, document: Document, entry: Entry) -> list[Document]:
+    """The TOML that a command names, with its ending or without."""
+    name = str(entry.value)
+    named = replace(entry, value=name if name.endswith(".toml") else f"{name}.toml")
+    found = [_flat(other) for other in follow(report, document, named, _is_settings)]
+    report.documents = [*(other for other in report.documents if not any(other.path == new.path for new in found)), *found]
+    return found
 
 
-def _side(entry: Entry | None) -> tuple[int, int] | None:
-    """resolution, [width, height] or one side, as height, width."""
-    sides = [whole(side) for side in (entry.values * 2)[:2]] if entry else []
-    return (sides[1], sides[0]) if len(sides) == 2 and sides[0] and sides[1] else None
+def _flat(document: Document) -> Document:
+    """Settings without the sections that they stand in, and arguments of name=value as settings of that name."""
+    data: dict[str, Any] = {}
+    for name, value in document.data.items():
+        if isinstance(value, dict) and value and name not in ("launcher", "environment"):
+            data |= value
+        else:
+            data[name] = value
+    for name in _ARGUMENTS:
+        given = data.get(name)
+        parts = [str(part).partition("=") for part in (given if isinstance(given, list) else [given])]
+        if parts and all(key and sign for key, sign, _ in parts):
+            data[name] = {key.strip(): value.strip() for key, _, value in parts}
+    return replace(document, data=data)

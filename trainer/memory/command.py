@@ -30,6 +30,7 @@ def plan_of_job(
     from .examples import planned_micros
     from .plan import make_plan
     from .planned_model import planned_model
+    from .vae_memory import unmet_savings
 
     if problems := illegal(job):
         raise UserError(problems)
@@ -38,6 +39,8 @@ def plan_of_job(
         job = job.model_copy(update={"memory": job.memory.model_copy(update={"fit_into": fit})})
     with torch.inference_mode(False), torch.enable_grad():  # which ComfyUI takes from its nodes, and a rehearsed step needs
         family, said = planned_model(job.model, places)
+        if problems := unmet_savings(family, job.memory):
+            raise UserError(problems)
         card, free = card_for(card_name)
         micros, size = planned_micros(job, family)
         wanted = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "auto": torch.bfloat16}[job.compute.dtype]

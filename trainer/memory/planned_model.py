@@ -23,13 +23,11 @@ def planned_model(settings: ModelSettings, places: Places) -> tuple[ModelFamily,
     That is the one which model.source names as family/variant, else that of model.family and model.variant, else the one that
     the hub id's words fit. Where downloads are allowed a hub id is downloaded. Raises UserError if none is known.
     """
-    from ..models import FAMILIES, known_variant, open_model
+    from ..models import named_variant, open_model
     from ..source import find_model
 
-    family, _, variant = settings.source.strip().partition("/")
-    here = any(kind_of(folder / settings.source.strip()) == "folder" for folder in (Path(), *places.models))
-    if family in FAMILIES and not here:
-        return known_variant(family, variant), "as released"
+    if known := named_variant(settings.source, places.models):
+        return known, "as released"
     absent = [name for name in settings.files if kind_of(Path(name)) != "file"]
     try:
         found = find_model(settings, places.models, places.downloads)

@@ -7,11 +7,14 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from ..errors import Problem
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import torch
 
+    from ..job import MemorySettings
     from ..models.base import ModelFamily
 
 _known: WeakKeyDictionary[ModelFamily, dict[tuple[tuple[int, int, int], bool], VaeMemory]] = WeakKeyDictionary()
@@ -82,6 +85,26 @@ def image_encoder_bytes(family: ModelFamily, dtype: torch.dtype) -> int:
 def can_tile(vae: Any) -> bool:
     """Whether a VAE can be told to work in tiles of the frame, and not to."""
     return all(hasattr(vae, name) for name in ("enable_tiling", "disable_tiling", "use_tiling"))
+
+
+def unmet_savings(family: ModelFamily, memory: MemorySettings) -> list[Problem]:
+    """A problem for each saving of the settings that the family's VAE, made without weights, lacks; none where it cannot be made so."""
+    from .twin import twin_of
+
+    if not (memory.vae_tiling or memory.vae_slicing):
+        return []
+    try:
+        vae = twin_of(family).load_vae()
+    except Exception:  # a configuration that is not there
+        return []
+    return missing_savings(vae, memory)
+
+
+def missing_savings(vae: object, memory: MemorySettings) -> list[Problem]:
+    """A problem for each saving of the settings that a VAE lacks."""
+    wanted = {"tiling": memory.vae_tiling, "slicing": memory.vae_slicing}
+    lacking = [name for name, on in wanted.items() if on and not hasattr(vae, f"use_{name}")]
+    return [Problem(f"memory.vae_{name}", f"this model's VAE has no {name}.", "Set it to false.") for name in lacking]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from importlib import import_module
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError, fail, nearest
+from ..files import kind_of
 from .assembly import open_single_files
 from .base import ModelFamily
 from .files import DiffusersFolder, ModelFiles, NoFiles
@@ -61,6 +62,17 @@ def known_variant(family: str, variant: str) -> ModelFamily:
         found = f"'{variant}' is not one of its variants." if variant else "is a family of several models."
         raise fail(family, found, f"Name one, such as {family}/{names[-1]}: {', '.join(names)}.")
     return known_models(family)[1 + names.index(variant)]
+
+
+def named_variant(source: str, folders: Sequence[Path] = ()) -> ModelFamily | None:
+    """The variant that model.source names as family/variant, without files; None if it names no family, or a folder here or in `folders`.
+
+    Raises UserError naming those that there are where it names another variant, or none.
+    """
+    name = source.strip()
+    family, _, variant = name.partition("/")
+    here = any(kind_of(folder / name) == "folder" for folder in (Path(), *folders))
+    return known_variant(family, variant) if family in FAMILIES and not here else None
 
 
 def open_model(model: Path | ModelSettings) -> ModelFamily:

@@ -1,0 +1,170 @@
+"""musubi-tuner's commands and the TOML of their settings; its datasets are in test_import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.importers.test_import import kinds, line
+from trainer.importers import Imported, import_config
+from trainer.job import TrainingJob
+
+DATASET = "[general]\nresolution = [832, 480]\n[[datasets]]\nvideo_directory = 'clips'\ntarget_frames = [82]\n"
+SCRIPT = """\
+python src/musubi_tuner/wan_cache_latents.py --dataset_config data.toml --vae /m/wan_vae.safetensors --skip_existing
+python src/musubi_tuner/wan_cache_text_encoder_outputs.py --dataset_config data.toml --t5 /m/umt5.safetensors --batch_size 16
+accelerate launch --num_cpu_threads_per_process 1 --mixed_precision bf16 src/musubi_tuner/wan_train_network.py \\
+    --task t2v-14B --dit /m/wan2.1_t2v.safetensors --vae /m/wan_vae.safetensors \\
+    --dataset_config data.toml --sdpa --mixed_precision bf16 --fp8_base --fp8_scaled \\
+    --optimizer_args weight_decay=0.1 betas=0.9,0.95 --optimizer_type adamw8bit --learning_rate 3e-4 \\
+    --gradient_checkpointing --gradient_checkpointing_cpu_offload --blocks_to_swap 20 \\
+    --max_data_loader_n_workers 2 --persistent_data_loader_workers --seed 42 \\
+    --network_module networks.lora_wan --network_dim 32 --network_alpha 16 --network_args "loraplus_lr_ratio=4" \\
+    --timestep_sampling shift --discrete_flow_shift 3.0 --max_train_steps 1600 --save_every_n_steps 200 \\
+    --output_dir /out --output_name dance --wandb_api_key SECRET --huggingface_token SECRET
+"""
+
+
+def command(folder: Path, flags: str, program: str = "wan_train_network.py") -> tuple[Imported, TrainingJob]:
+    (folder / "train.sh").write_text(f"accelerate launch {program} {flags}\n", encoding="utf-8")
+    result = import_config([folder / "train.sh"])
+    return result, TrainingJob.parse(result.job)
+
+
+def test_a_script_that_encodes_and_trains(tmp_path: Path) -> None:
+    (tmp_path / "data.toml").write_text(DATASET, encoding="utf-8")
+    (tmp_path / "train.sh").write_text(SCRIPT, encoding="utf-8")
+    result = import_config([tmp_path / "train.sh"])
+    job = TrainingJob.parse(result.job)
+    assert (job.model.family, job.model.transformer, job.model.vae) == ("wan", "/m/wan2.1_t2v.safetensors", "/m/wan_vae.safetensors")
+    assert job.model.text_encoders == ["/m/umt5.safetensors"] and job.compute.dtype == "bf16"
+    assert (job.memory.weights, job.memory.gradient_checkpointing, job.memory.layer_offload_fraction) == ("fp8", "offloaded", 0.5)
+    assert (job.optimizer.name, job.optimizer.learning_rate, job.optimizer.weight_decay) == ("AdamW 8-bit", 3e-4, 0.1)
+    assert (job.optimizer.beta1, job.optimizer.beta2, job.optimizer.lora_plus_ratio) == (0.9, 0.95, 4)
+    assert (job.adapter.rank, job.adapter.alpha, job.schedule.steps, job.schedule.seed) == (32, 16, 1600, 42)
+    assert (job.objective.timesteps, job.objective.shift) == ("logit-normal", 3)
+    assert (job.output.name, job.output.save_every, job.dataset.dataloader_threads) == ("dance", 200, 2)
+    assert result.job["dataset"]["buckets"] == [{"frames": 82, "height": 480, "width": 832}]
+    assert job.dataset.sources[0].kind == "folder" and line(result, "datasets.0.target_frames").kind == "rounded"
+    assert not [entry.source for entry in result.lines if entry.kind == "unsupported" and "huggingface" not in entry.source]
+    assert "SECRET" not in str(result.lines)
+
+
+def test_settings_in_a_toml_which_the_command_line_overrules(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        "[model]\ndit = '/m/hunyuan.safetensors'\n[train]\nlearning_rate = 1e-4\ngradient_checkpointing = true\nsdpa = true\n"
+        "max_train_steps = 500\n[lora]\nnetwork_module = 'networks.lora'\nnetwork_dim = 8\noptimizer_args = ['weight_decay=0.2']\n",
+        encoding="utf-8",
+    )
+    result, job = command(tmp_path, "--config_file mine --learning_rate 5e-5 --guidance_scale 6", "hv_train_network.py")
+    alone = TrainingJob.parse(import_config([tmp_path / "mine.toml"]).job)
+    assert (job.optimizer.learning_rate, alone.optimizer.learning_rate, job.objective.guidance) == (5e-5, 1e-4, 6)
+    for found in (job, alone):
+        assert (found.model.family, found.model.transformer) == ("hunyuan_video", "/m/hunyuan.safetensors")
+        assert (found.adapter.rank, found.schedule.steps, found.optimizer.weight_decay) == (8, 500, 0.2)
+        assert found.memory.gradient_checkpointing == "full"
+    rates = {entry.source: entry.kind for entry in result.lines if "learning_rate" in entry.source}
+    assert rates == {"train.sh: --learning_rate": "mapped", "mine.toml: learning_rate": "ignored"}
+    assert "alpha of 1" in " ".join(result.notes)
+
+
+def test_a_toml_that_is_not_here_is_told(tmp_path: Path) -> None:
+    result, _ = command(tmp_path, "--config_file gone.toml --dataset_config gone.toml")
+    assert kinds(result, "config_file", "dataset_config") == {"unsupported"}
+
+
+def test_two_experts_in_one_run_or_one(tmp_path: Path) -> None:
+    both, job = command(tmp_path, "--task t2v-A14B --dit /m/low.safetensors --dit_high_noise /m/high.safetensors --timestep_boundary 875")
+    assert (job.model.transformer, job.model.transformer_low, job.model.expert) == ("/m/high.safetensors", "/m/low.safetensors", "all")
+    assert line(both, "timestep_boundary").kind == "ignored"
+    _, low = command(tmp_path, "--task i2v-A14B --dit /m/low.safetensors --min_timestep 0 --max_timestep 900")
+    assert (low.model.transformer, low.model.transformer_low, low.model.expert) == ("", "/m/low.safetensors", "low")
+    other, _ = command(tmp_path, "--task t2v-A14B --dit /m/high.safetensors --min_timestep 500 --timestep_boundary 500")
+    assert kinds(other, "min_timestep", "timestep_boundary") == {"unsupported"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "timesteps", "shift"),
+    [
+        ("--timestep_sampling sigmoid --discrete_flow_shift 7", "logit-normal", 1),
+        ("--timestep_sampling uniform", "uniform", 1),
+        ("--timestep_sampling sigma --discrete_flow_shift 7", "uniform", 7),
+        ("--weighting_scheme logit_normal --logit_mean 0.5 --discrete_flow_shift 7", "logit-normal", 7),
+        ("--timestep_sampling shift --discrete_flow_shift 5 --weighting_scheme none", "logit-normal", 5),
+    ],
+)
+def test_noise_levels(tmp_path: Path, flags: str, timesteps: str, shift: float) -> None:
+    result, job = command(tmp_path, flags)
+    assert (job.objective.timesteps, job.objective.shift) == (timesteps, shift)
+    assert {entry.kind for entry in result.lines} <= {"mapped", "ignored"}
+    assert job.objective.logit_mean == (0.5 if "logit_mean" in flags else 0)
+
+
+def test_settings_of_noise_levels_count_where_they_do_there(tmp_path: Path) -> None:
+    result, job = command(tmp_path, "--timestep_sampling shift --sigmoid_scale 2 --logit_std 3 --weighting_scheme cosmap")
+    assert job.objective.logit_std == 2 and line(result, "logit_std").kind == "ignored"
+    assert line(result, "weighting_scheme").kind == "unsupported"
+    by_size, _ = command(tmp_path, "--timestep_sampling flux_shift --sigmoid_scale 2")
+    assert kinds(by_size, "timestep_sampling") == {"unsupported"} and kinds(by_size, "sigmoid_scale") == {"ignored"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "value"),
+    [
+        ("--gradient_checkpointing", "full"),
+        ("--gradient_checkpointing --gradient_checkpointing_cpu_offload", "offloaded"),
+        ("--gradient_checkpointing_cpu_offload", "auto"),
+    ],
+)
+def test_checkpointing(tmp_path: Path, flags: str, value: str) -> None:
+    assert command(tmp_path, flags)[1].memory.gradient_checkpointing == value
+
+
+def test_memory_and_speed(tmp_path: Path) -> None:
+    result, job = command(
+        tmp_path, "--fp8_base --flash_attn --compile --compile_mode max-autotune --blocks_to_swap 10 --dit /m/any.safetensors --vae_tiling"
+    )
+    assert (job.memory.weights, job.memory.vae_tiling, job.memory.layer_offload_fraction) == ("fp8", True, -1)
+    assert (job.compute.compile, job.compute.attention) == ("on", "flash") and line(result, "compile_mode").kind == "ignored"
+    _, other = command(tmp_path, "--sage_attn --dynamo_backend INDUCTOR --vae_spatial_tile_sample_min_size 128", "hv_train_network.py")
+    assert (other.compute.sampling_attention, other.compute.compile, other.memory.vae_tiling) == ("sage", "on", True)
+    assert command(tmp_path, "--dynamo_backend NO")[1].compute.compile == "off"
+    assert command(tmp_path, "--f1", "fpack_train_network.py")[1].model.sampling_order == "forward"
+    _, sizes = command(tmp_path, "--dit /m/any.safetensors --blocks_to_swap 51", "hv_1_5_train_network.py")
+    assert sizes.memory.layer_offload_fraction == pytest.approx(51 / 54, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours", "other"),
+    [
+        ("AdamW", "AdamW", ""), ("AdaFactor", "Adafactor", ""), ("bitsandbytes.optim.AdamW8bit", "AdamW 8-bit", ""),
+        ("prodigyopt.Prodigy", "Prodigy", ""), ("torch.optim.RAdam", "other", "RAdam"),
+    ],
+)  # fmt: skip
+def test_optimizers_by_the_class_that_they_are(tmp_path: Path, name: str, ours: str, other: str) -> None:
+    job = command(tmp_path, f"--optimizer_type {name} --learning_rate 1")[1]
+    assert (job.optimizer.name, job.optimizer.other) == (ours, other)
+
+
+@pytest.mark.parametrize(("given", "warmup"), [("100", 100), ("0.1", 80), ("5%", 40)])
+def test_a_warm_up_may_be_a_share_of_the_steps(tmp_path: Path, given: str, warmup: int) -> None:
+    assert command(tmp_path, f"--lr_warmup_steps {given} --max_train_steps 800")[1].optimizer.warmup == warmup
+    result, job = command(tmp_path, f"--lr_warmup_steps {given} --max_train_steps 800 --max_train_epochs 4")
+    assert job.optimizer.warmup == (100 if given == "100" else 0) and job.schedule.steps == 1000
+    assert kinds(result, "max_train_steps", "max_train_epochs") == {"unsupported"}
+
+
+def test_nothing_is_lost_silently(tmp_path: Path) -> None:
+    result, _ = command(tmp_path, "--new_flag 3 --network_args nothing --network_module networks.lokr --sample_prompts a.txt")
+    assert kinds(result, "new_flag", "network_args", "network_module", "sample_prompts") == {"unsupported"}
+
+
+@pytest.mark.parametrize(("program", "family"), [("qwen_image_train_network.py", "qwen_image"), ("hidream_o1_train_network.py", "HiDream")])
+def test_a_model_that_cannot_be_trained_here(tmp_path: Path, program: str, family: str) -> None:
+    result, job = command(tmp_path, "--dit /m/a.safetensors --network_dim 8", program)
+    assert job.model.family == "" and line(result, "dit").kind == "unsupported" and any(family in note for note in result.notes)
+    assert not any("whole model" in note for note in result.notes)
+    assert any("whole model" in note for note in command(tmp_path, "--learning_rate 1e-5", "hv_train.py")[0].notes)
+    control, _ = command(tmp_path, "--task t2v-14B-FC --dit /m/a.safetensors")
+    assert kinds(control, "task", "dit") == {"unsupported"}

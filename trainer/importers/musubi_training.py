@@ -1,0 +1,115 @@
+"""musubi-tuner's training settings that hold together: noise levels, checkpointing, two experts, steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from .model_rules import noise_levels, one_expert, part
+from .result import Entry, Report
+from .rules import as_number, is_off, only, plain, to
+from .sizes import whole
+
+_METHODS = {"sigma": "uniform", "uniform": "uniform", "sigmoid": "logit-normal", "shift": "logit-normal"}
+_BY_SIZE = "objective.shift is one value for all sizes"
+_LOGIT_NORMAL = "logitnormal"
+_BOUNDARY = only([875, 900, 0.875, 0.9], "it is the model's own here too", "each expert is trained on the noise levels of its release")
+
+
+def add_together(report: Report, given: Mapping[str, Entry]) -> None:
+    """The lines of settings that say what others mean, by their names; the model's family is known."""
+    for name, expert, end in (("min_timestep", "high", 0), ("max_timestep", "low", 1)):
+        if entry := given.get(name):
+            noise_levels(expert, end)(report, replace(entry, value=_thousandth(entry)))
+    _experts(report, given)
+    _noise_levels(report, given)
+    _checkpointing(report, given)
+    _steps(report, given)
+
+
+def _thousandth(entry: Entry) -> object:
+    number = as_number(entry.value)
+    return number / 1000 if isinstance(number, (int, float)) else entry.value
+
+
+def _experts(report: Report, given: Mapping[str, Entry]) -> None:
+    """The diffusion model's file; where another is given for high noise, it is that for low noise."""
+    low, high = given.get("dit"), given.get("dit_high_noise")
+    if low and high and high.value:
+        part("transformer")(report, high)
+        part("transformer", "transformer_low")(report, low)
+    elif low:
+        one_expert(report, low)
+    if entry := given.get("timestep_boundary"):
+        _BOUNDARY(report, entry)
+
+
+def _noise_levels(report: Report, given: Mapping[str, Entry]) -> None:
+    """How noise levels are drawn: the method says which of the other settings count."""
+    sampling, scheme, shift = (given.get(name) for name in ("timestep_sampling", "weighting_scheme", "discrete_flow_shift"))
+    method, weighting = plain(sampling.value) if sampling else "sigma", plain(scheme.value) if scheme else "none"
+    by_scheme = method == "sigma" and weighting == _LOGIT_NORMAL
+    timesteps = "logit-normal" if by_scheme else _METHODS.get(method)
+    if sampling and timesteps:
+        unshifted = method in ("uniform", "sigmoid")
+        if unshifted:
+            report.put("objective.shift", 1.0)
+        report.put("objective.timesteps", timesteps)
+        report.mapped(sampling, "objective.timesteps", timesteps, "noise levels are not shifted: objective.shift is 1" if unshifted else "")
+    elif sampling:
+        report.unsupported(sampling, _BY_SIZE if method.endswith("shift") else "objective.timesteps knows only: logit-normal, uniform")
+    if scheme and by_scheme:
+        report.put("objective.timesteps", timesteps)
+        report.mapped(scheme, "objective.timesteps", timesteps)
+    elif scheme and weighting in ("none", _LOGIT_NORMAL):
+        report.ignored(scheme, "all noise levels weigh alike" if weighting == "none" else "there it takes timestep_sampling sigma")
+    elif scheme:
+        report.unsupported(scheme, "noise levels are weighed by objective.snr_gamma alone")
+    _where(report, shift, "objective.shift", method in ("sigma", "shift"), "timestep_sampling sigma or shift")
+    _where(report, given.get("sigmoid_scale"), "objective.logit_std", method in ("sigmoid", "shift"), "timestep_sampling sigmoid or shift")
+    for name in ("logit_mean", "logit_std"):
+        _where(report, given.get(name), f"objective.{name}", by_scheme, "weighting_scheme logit_normal")
+
+
+def _where(report: Report, entry: Entry | None, target: str, counts: bool, condition: str) -> None:
+    """Takes a value over where it counts."""
+    if entry and counts:
+        to(target)(report, entry)
+    elif entry:
+        report.ignored(entry, f"there it takes {condition}")
+
+
+def _checkpointing(report: Report, given: Mapping[str, Entry]) -> None:
+    """The one setting of the job that the switch and its offloading make."""
+    switch, offloading = given.get("gradient_checkpointing"), given.get("gradient_checkpointing_cpu_offload")
+    on, offloaded = (entry is not None and not is_off(entry.value) for entry in (switch, offloading))
+    if switch:
+        value = "off" if not on else "offloaded" if offloaded else "full"
+        report.put("memory.gradient_checkpointing", value)
+        report.mapped(switch, "memory.gradient_checkpointing", value)
+    if offloading and on and offloaded:
+        report.mapped(offloading, "memory.gradient_checkpointing", "offloaded")
+    elif offloading:
+        report.ignored(offloading, "there it takes gradient_checkpointing" if offloaded else "it is off")
+
+
+def _steps(report: Report, given: Mapping[str, Entry]) -> None:
+    """Steps, which epochs overrule, and a warm-up that may be a share of them."""
+    steps, warmup = given.get("max_train_steps"), given.get("lr_warmup_steps")
+    if steps and given.get("max_train_epochs"):
+        report.unsupported(steps, "max_train_epochs overrules it; set schedule.steps")
+    elif steps:
+        to("schedule.steps")(report, steps)
+    if warmup is None:
+        return
+    text = str(warmup.value)
+    share = as_number(text.removesuffix("%"))
+    share = share / 100 if text.endswith("%") and isinstance(share, (int, float)) else share
+    count = whole(report.value("schedule.steps"))
+    if not isinstance(share, float) or share >= 1:
+        to("optimizer.warmup")(report, warmup)
+    elif count:
+        report.put("optimizer.warmup", int(share * count))
+        report.mapped(warmup, "optimizer.warmup", int(share * count), f"{share:g} of {count} steps")
+    else:
+        report.unsupported(warmup, "a share of steps that are not known; set optimizer.warmup to a number of steps")

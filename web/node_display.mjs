@@ -1,0 +1,22 @@
+// An element of ours as a widget of a node: what the monitor, the dataset preview and the text reports have in common.
+
+/** Adds `element` under a node's settings. `minHeight` px it has at least, `firstWidth` and `firstHeight` at first, unless the node is
+ * larger; `onWheel(event)` hears of its wheel, `onRemoved()` of the node's end. Nothing of it is saved with the workflow. */
+export function addDisplay(node, name, element, { minHeight, firstWidth, firstHeight, onWheel, onRemoved }) {
+  element.addEventListener("wheel", onWheel);
+  const widget = node.addDOMWidget(name, `video_trainer_${name}`, element, {
+    serialize: false,
+    hideOnZoom: false,
+    getMinHeight: () => minHeight,
+    getValue: () => "",
+    setValue: () => {},
+  });
+  widget.serialize = false;
+  const removed = node.onRemoved;
+  node.onRemoved = function (...args) {
+    onRemoved();
+    return removed?.apply(this, args);
+  };
+  const [width, height] = node.computeSize();
+  node.setSize([Math.max(node.size[0], width, firstWidth), Math.max(node.size[1], height - minHeight + firstHeight)]);
+}
