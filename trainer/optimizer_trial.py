@@ -67,7 +67,7 @@ def optimizer_notices(job: TrainingJob) -> list[str]:
             )
         if first.random:
             told.append(
-                f"{settings.other} draws random numbers that schedule.seed does not know: the same job gives another LoRA each time."
+                f"{settings.other} draws random numbers that schedule.seed does not reach: the same job gives another LoRA each time."
             )
         if not _heeds(job, device, "learning_rate", settings.learning_rate / 10, settings.learning_rate):
             told.append(
@@ -86,7 +86,7 @@ class _Trial:
         self.settings = job.optimizer.model_copy(update={"warmup": 0, "schedule": "cosine"})  # a rate for each step, none of them small
         self.parameters = [torch.nn.Parameter(values.detach().clone().to(device)) for values in start]
         self.optimizer = make_optimizer(self.parameters, job.optimizer, faster=self.parameters[1:], seed=job.schedule.seed)
-        self.random = False  # whether it drew random numbers on the host
+        self.random = False  # whether it drew random numbers
         if any("lr" not in group for group in self.optimizer.param_groups):
             raise ValueError("it has no learning rate that could be set")
 
@@ -94,7 +94,7 @@ class _Trial:
         """Does step `number` as `train_step` does."""
         import torch
 
-        random = torch.get_rng_state()
+        random = _random_state(self.parameters[0].device)
         follow_parameters(self.optimizer)
         set_learning_rate(self.optimizer, learning_rate(number + 1, self.settings, 2 * LAST))
         self.optimizer.zero_grad(set_to_none=True)
@@ -102,7 +102,7 @@ class _Trial:
             parameter.grad = 0.01 * draws.normal(tuple(parameter.shape), "trial", number, place).to(parameter)
         torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.max_grad_norm or float("inf"))
         self.optimizer.step()
-        self.random = self.random or not torch.equal(random, torch.get_rng_state())
+        self.random = self.random or not torch.equal(random, _random_state(self.parameters[0].device))
         if not all(bool(parameter.isfinite().all()) for parameter in self.parameters):
             raise ValueError("its steps are not finite")
 
@@ -111,6 +111,14 @@ class _Trial:
         import torch
 
         return all(torch.equal(a, b) for a, b in zip(self.parameters, other.parameters, strict=True))
+
+
+def _random_state(device: torch.device) -> Tensor:
+    """The state of torch's generators on the host and on the device."""
+    import torch
+
+    states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+    return torch.cat(states)
 
 
 def _resumed(job: TrainingJob, device: torch.device) -> tuple[_Trial, _Trial]:
