@@ -413,6 +413,12 @@ def test_lora_plus_goes_with_all_in_the_table_but_prodigy(name: str) -> None:
     assert not problems(name=name, learning_rate=1e-3, lora_plus_ratio=16)
 
 
+@pytest.mark.parametrize("chosen", [{"name": "Prodigy"}, {"name": "other", "other": "prodigy"}])
+def test_what_the_table_tells_is_not_told_again(chosen: dict[str, str]) -> None:
+    needs("Prodigy")
+    assert not problems(**chosen, learning_rate=1e-3, lora_plus_ratio=16)
+
+
 def test_options_may_make_lora_plus_effective() -> None:
     needs("Lion")
     chosen = {"name": "other", "other": "AdaFactor", "learning_rate": 1e-3, "lora_plus_ratio": 16}

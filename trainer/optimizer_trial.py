@@ -37,15 +37,17 @@ def check_optimizer(job: TrainingJob) -> list[Problem]:
     Plain AdamW is known and not tried; neither is what the table of combinations refuses.
     """
     settings = job.optimizer
-    if any(name in problem.where for problem in illegal(job) for name in ("optimizer.other", "optimizer.beta1")):
+    told = ", ".join(problem.where for problem in illegal(job))
+    if "optimizer.other" in told or "optimizer.beta1" in told:
         return []
     if settings.name == "AdamW" and not settings.options and not settings.offload_state:
         return []
     try:
         device = Compute(job.compute).device
         trial = _resumed(job, device)[0]
-        found = [_rate_too_low(job, trial), _lora_plus(job, device)]
-        return [problem for problem in found if problem]
+        rate = None if "optimizer.learning_rate" in told else _rate_too_low(job, trial)
+        plus = None if "optimizer.lora_plus_ratio" in told else _lora_plus(job, device)
+        return [problem for problem in (rate, plus) if problem]
     except UserError as error:
         return error.problems
     except Exception as error:  # whatever a library raises on arguments it does not like
