@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from trainer.combinations import ILLEGAL, illegal
-from trainer.job import TrainingJob
+from trainer.combinations import ILLEGAL, illegal, without_effect
+from trainer.job import OptimizerSettings, TrainingJob
+from trainer.optimizer_kinds import own_name, usual_rate
 
 OFFLOAD = {"offload_state": True, "max_grad_norm": 0}
 CASES: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
@@ -41,6 +42,33 @@ def test_the_way_out_of_each_line_is_legal(number: int) -> None:
 
 def test_every_line_has_its_case() -> None:
     assert [line.settings for line in ILLEGAL] == [case[1] for case in CASES]
+
+
+@pytest.mark.parametrize("other", ["Prodigy", " prodigy", "PRODIGY"])
+def test_a_line_looks_at_the_class_that_is_used(other: str) -> None:
+    """Prodigy's lines were got round by naming its class as other."""
+    chosen = {"name": "other", "other": other}
+    low, plus = illegal(TrainingJob.parse({"optimizer": {**chosen, "lora_plus_ratio": 16}}))[::-1]
+    assert "other and 0.0002 do not go together: Prodigy finds the rate" in low.found and "one rate for all matrices" in plus.found
+    assert not illegal(TrainingJob.parse({"optimizer": {**chosen, "learning_rate": 1}}))
+    assert not illegal(TrainingJob.parse({"optimizer": {"name": "other", "other": "Lion", "lora_plus_ratio": 16}}))
+
+
+def test_the_class_that_is_used_has_the_name_of_its_line() -> None:
+    def named(other: str) -> str:
+        return own_name(OptimizerSettings(name="other", other=other))
+
+    assert [named(other) for other in ("lion", "ScheduleFreeAdamW", " CAME ")] == ["Lion", "Schedule-free AdamW", "CAME"]
+    for other in ("AdaFactor", "Muon", "ADOPT", ""):  # of the first two torch's are chosen by name, other programs
+        assert named(other) == "other"
+    assert own_name(OptimizerSettings(name="SGD")) == "SGD"
+    assert usual_rate(OptimizerSettings(name="other", other="lion", learning_rate=0.1)).startswith("Lion is usually trained")
+
+
+def test_settings_of_a_card_are_told_where_there_is_none() -> None:
+    job = TrainingJob.parse({"memory": {"fit_into": 8}, "optimizer": OFFLOAD})
+    assert [where for where, _ in without_effect(job, "cpu")] == ["memory.fit_into", "optimizer.offload_state"]
+    assert not without_effect(job, "cuda") and not without_effect(TrainingJob(), "cpu")
 
 
 def test_all_are_told_at_once_and_defaults_are_legal() -> None:

@@ -63,8 +63,17 @@ def test_mistakes_in_a_source_name_its_place_and_setting() -> None:
 @pytest.mark.parametrize(
     ("job", "told"),
     [
-        ({"samples": {"prompts": [{"frames": 3}]}}, "samples.prompts.0.frames: is not a setting. Known names: image, "),
-        ({"schedule": {"expert": "low"}}, "schedule.expert: is not a setting. Known names: accumulation, "),
+        ({"samples": {"prompts": [{"frames": 3}]}}, "samples.prompts.0.frames: is not a setting. It stands elsewhere: "),
+        ({"schedule": {"zzz": "low"}}, "schedule.zzz: is not a setting. Known names: accumulation, "),
+        ({"schedule": {"expert": "low"}}, "schedule.expert: is not a setting. It stands elsewhere: model.expert."),
+        ({"memory": {"compile": "on"}}, "memory.compile: is not a setting. It stands elsewhere: compute.compile."),
+        ({"memory": {"compille": "on"}}, "memory.compille: is not a setting. Did you mean 'compute.compile'?"),
+        ({"compile": "on"}, "compile: is not a setting. It stands elsewhere: compute.compile."),
+        ({"memory": {"compute": {}}}, "memory.compute: is not a setting. It stands elsewhere: compute."),
+        ({"adapter": {"seed": 1}}, "adapter.seed: is not a setting. It stands elsewhere: schedule.seed or samples.prompts[].seed."),
+        ({"dataset": {"windows": {"strid": 1}}}, "dataset.windows.strid: is not a setting. Did you mean 'stride'?"),
+        ({"dataset": {"sources": [{"kind": "table", "stride": 1}]}}, "dataset.sources.0.stride: is not a setting. It stands elsewhere: "),
+        ({"dataset": {"sources": [{"kind": "table", "zz": 1}]}}, "dataset.sources.0.zz: is not a setting. Known names: caption, caption_c"),
         ({"schedule": {"stepz": 3}}, "schedule.stepz: is not a setting. Did you mean 'steps'?"),
         ({"dataset": {"sources": [{"kind": "folder", "foldr": "x"}]}}, "dataset.sources.0.foldr: is not a setting. Did you mean 'folder'?"),
         ({"model": "a.safetensors"}, "model: 'a.safetensors' is not accepted. Give its settings by name: expert, "),
@@ -75,6 +84,23 @@ def test_mistakes_are_told_by_what_the_part_has(job: dict, told: str) -> None:
     with pytest.raises(UserError) as error:
         TrainingJob.parse(job)
     assert str(error.value).startswith(told) and ".." not in str(error.value)
+
+
+@pytest.mark.parametrize("share", [-0.5, -0.01, -2, 1.5])
+def test_an_offloaded_share_is_a_share_or_left_open(share: float) -> None:
+    """Negative ones were all taken as open."""
+    with pytest.raises(UserError, match=r"memory\.layer_offload_fraction: .* is not accepted"):
+        TrainingJob.parse({"memory": {"layer_offload_fraction": share}})
+    for right in (-1, 0, 0.5, 1):
+        assert TrainingJob.parse({"memory": {"layer_offload_fraction": right}}).memory.layer_offload_fraction == right
+
+
+@pytest.mark.parametrize("keep", ["yes", 1, None, []])
+def test_a_switch_of_version_2_that_is_none_is_told(keep: object) -> None:
+    with pytest.raises(UserError, match=r"memory\.keep_quantized: .* is not accepted.*version 2"):
+        TrainingJob.parse({"version": 2, "memory": {"keep_quantized": keep}})
+    for switch, weights in ((True, "auto"), (False, "unquantized")):
+        assert TrainingJob.parse({"version": 2, "memory": {"keep_quantized": switch}}).memory.weights == weights
 
 
 def test_the_size_of_a_sample_may_be_written_as_text() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -25,6 +26,7 @@ from trainer.optim import (
 from trainer.optimizer_kinds import KINDS, LIBRARY
 from trainer.optimizer_settings import OptimizerName
 from trainer.optimizer_trial import check_optimizer, optimizer_notices
+from trainer.packages import OPTIONAL, install_command
 
 RATES = {"Prodigy": 1.0, "SGD": 0.001, "CAME": 0.003, "Schedule-free AdamW": 0.02}
 NAMES = [name for name in KINDS if name != "other"]
@@ -91,6 +93,24 @@ def resumed(optimizer: torch.optim.Optimizer, make: Callable[[], torch.optim.Opt
 
 def test_the_table_has_every_name() -> None:
     assert tuple(KINDS) == get_args(OptimizerName)
+
+
+def test_the_readme_has_the_table(root: Path) -> None:
+    """Every name, rates that are usual here, the memory and the package."""
+    section = (root / "README.md").read_text(encoding="utf-8").partition("\n## Optimizers\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in section.splitlines() if line.startswith("| ")][1:]
+    assert [row[0] for row in rows] == list(get_args(OptimizerName))
+    for name, _, rates, size, package in rows:
+        kind = KINDS[name]
+        assert ("`bitsandbytes` or `torchao`" if not kind.package else f"`{LIBRARY}`" if kind.package == LIBRARY else "–") == package
+        if name == "other":
+            continue
+        low, _, high = rates.partition(" to ")
+        assert kind.rates[0] <= float(low) <= float(high or low) <= kind.rates[1]
+        assert int(size) == int(kind.state_bytes)
+    for package in (LIBRARY, "bitsandbytes", "torchao"):
+        command = install_command(OPTIONAL.get(package, package)).partition(" -m pip install ")[2]
+        assert f"`python -m pip install {command}`" in section
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -345,9 +365,72 @@ def test_any_class_of_the_library(other: str) -> None:
 def test_classes_that_cannot_be_used_are_told() -> None:
     needs("Lion")
     assert "has no optimizer 'ADOTP'. Did you mean 'ADOPT'?" in problems(name="other", other="ADOTP")
-    for other, reason in (("SAM", "base_optimizer"), ("AliG", "closure"), ("LOMO", "parameters"), ("SCION", "UnpicklingError")):
+    reasons = {
+        "SAM": "it needs base_optimizer", "LOMO": "it needs model", "BSAM": "it needs num_data; numbers among them go into",
+        "SCION": "its state holds objects", "AdaShift": "its state holds objects", "SophiaH": "it takes gradients of gradients",
+        "A2Grad": "it has no learning rate", "SPlus": "it cannot show its averaged weights before its first step",
+        "DeMo": "it trains in several processes",
+    }  # fmt: skip
+    for other, reason in reasons.items():
         text = problems(name="other", other=other)
-        assert text.startswith(f"optimizer.other: {other} cannot be used here") and reason in text
+        assert text.startswith(f"optimizer.other: {other} cannot be used here: {reason}") and "\x1b" not in text
+    assert "num_data" not in problems(name="other", other="BSAM", options="num_data=100")
+
+
+def test_what_only_averaging_shows_is_told() -> None:
+    """Options get round the table, which knows settings only."""
+    needs("Lion")
+    text = problems(name="Schedule-free AdamW", learning_rate=1e-3, options="betas=(0, 0.99)")
+    assert text.startswith("optimizer.options: Schedule-free AdamW cannot be used here")
+
+
+INEFFECTIVE = ("AdaFactor", "ApolloDQN", "DAdaptAdam", "DAdaptLion", "DAdaptSGD", "LoRARite")
+EFFECTIVE = ("ADOPT", "FTRL", "LaProp", "MADGRAD", "Nero", "RAdam", "SignSGD", "SOAP", "SRMM")
+
+
+@pytest.mark.parametrize("other", INEFFECTIVE)
+@pytest.mark.parametrize("ratio", [16, 0.25])
+def test_lora_plus_without_effect_is_refused(other: str, ratio: float) -> None:
+    """Of one rate for all matrices, or one that heeds none."""
+    needs("Lion")
+    text = problems(name="other", other=other, learning_rate=1, lora_plus_ratio=ratio)
+    assert text.startswith(f"optimizer.other, optimizer.lora_plus_ratio: {other} and {ratio:g} do not go together"), text
+    assert not problems(name="other", other=other, learning_rate=1)
+
+
+@pytest.mark.parametrize("other", EFFECTIVE)
+@pytest.mark.parametrize(("rate", "ratio"), [(1e-3, 16), (5e-6, 1.1), (1e-3, 0.25)])
+def test_lora_plus_with_effect_is_taken(other: str, rate: float, ratio: float) -> None:
+    """Also where the first step is the same with any rate, or none is done, where not all of the ratio comes through, and where it
+    does from zero only or not from zero."""
+    needs("Lion")
+    assert not problems(name="other", other=other, learning_rate=rate, lora_plus_ratio=ratio)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("AdamW", "Prodigy")])
+def test_lora_plus_goes_with_all_in_the_table_but_prodigy(name: str) -> None:
+    needs(name)
+    assert not problems(name=name, learning_rate=1e-3, lora_plus_ratio=16)
+
+
+@pytest.mark.parametrize("chosen", [{"name": "Prodigy"}, {"name": "other", "other": "prodigy"}])
+def test_what_the_table_tells_is_not_told_again(chosen: dict[str, str]) -> None:
+    needs("Prodigy")
+    assert not problems(**chosen, learning_rate=1e-3, lora_plus_ratio=16)
+
+
+def test_options_may_make_lora_plus_effective() -> None:
+    needs("Lion")
+    chosen = {"name": "other", "other": "AdaFactor", "learning_rate": 1e-3, "lora_plus_ratio": 16}
+    assert problems(**chosen) and not problems(**chosen, options="relative_step=false")
+
+
+def test_a_low_rate_for_what_multiplies_its_own_is_refused() -> None:
+    needs("Lion")
+    for other in ("DAdaptAdam", "DAdaptAdan"):
+        text = problems(name="other", other=other)
+        assert text.startswith("optimizer.other, optimizer.learning_rate") and f"{other} finds the rate by itself" in text
+        assert not problems(name="other", other=other, learning_rate=1)
 
 
 def test_what_is_unusual_is_told() -> None:
@@ -359,5 +442,8 @@ def test_what_is_unusual_is_told() -> None:
     assert "from 2e-06 to 0.0001; this is 0.0002" in text
     needs("Lion")
     assert not told(name="other", other="ADOPT")
-    (text,) = told(name="other", other="Magma")
-    assert text.startswith("Magma does not keep all of its state")
+    random, state = told(name="other", other="Gravity")[0], told(name="other", other="Magma")[0]
+    assert random.startswith("Gravity draws random numbers") and state.startswith("Magma does not keep all of its state")
+    (text,) = told(name="other", other="AdaFactor")
+    assert text.startswith("AdaFactor takes no notice of optimizer.learning_rate")
+    assert not told(name="other", other="AdaFactor", options="relative_step=false")

@@ -154,6 +154,26 @@ def test_changed_settings_or_clips_make_a_new_run(model, clips, tmp_path):
     assert run(settings(model, clips, 2), places).run_id == first.run_id
 
 
+def test_other_frozen_weights_are_told_once_where_a_run_goes_on(model, clips, tmp_path):
+    """Such a run goes on, and its loss jumps a little without a word otherwise."""
+    places = Places.under(tmp_path)
+
+    def told(result):
+        return [e["text"] for e in read_events(result.folder / "events.jsonl") if e.get("where") == "memory.weights"]
+
+    run(settings(model, clips, 2, memory={"weights": "int8"}), places)
+    assert told(run(settings(model, clips, 3, memory={"weights": "int8"}), places)) == []
+    (text,) = told(run(settings(model, clips, 4), places))
+    assert text.startswith("The frozen weights were int8 up to here and are as stored from now on")
+    assert told(run(settings(model, clips, 5, memory={"fit_into": 8}), places)) == [text]
+
+
+def test_memory_of_a_card_is_told_to_do_nothing_without_one(model, clips, tmp_path):
+    for steps, memory, count in ((1, {}, 0), (2, {"fit_into": 8}, 1)):
+        events = read_events(run(settings(model, clips, steps, memory=memory), Places.under(tmp_path)).folder / "events.jsonl")
+        assert sum(e["type"] == "notice" and e.get("where") == "memory.fit_into" and "does nothing" in e["text"] for e in events) == count
+
+
 def test_continue_from_a_lora(model, clips, tmp_path, whole):
     result = run(settings(model, clips, 1, adapter={"rank": 64, "continue_from": str(whole.lora)}), Places.under(tmp_path))
     assert load_lora(result.lora, open_model(model)).strengths == [(4, 4.0)]

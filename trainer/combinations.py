@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .errors import Problem
+from .optimizer_kinds import own_name
 
 if TYPE_CHECKING:
     from .job import TrainingJob
@@ -27,6 +28,8 @@ class Combination:
     way_out: tuple[str, Any]
 
 
+LOW_FACTOR = 0.01  # a learning rate below it is none for an optimizer that multiplies its own rate by it
+FOUND_RATE = "finds the rate by itself and multiplies it by this one, so that nothing would be learned"
 _ON_HOST = "gradients go to the host while they are computed"
 _NAMED = "a class of pytorch_optimizer is named if, and only if, the optimizer is other"
 _NAME = "Set optimizer.name to other and optimizer.other to the name of the class, or leave that empty."
@@ -70,15 +73,15 @@ ILLEGAL = (
     ),
     Combination(
         ("optimizer.name", "optimizer.lora_plus_ratio"),
-        lambda job: job.optimizer.name == "Prodigy" and job.optimizer.lora_plus_ratio != 1,
+        lambda job: own_name(job.optimizer) == "Prodigy" and job.optimizer.lora_plus_ratio != 1,
         "Prodigy finds one rate for all matrices",
         "Set optimizer.lora_plus_ratio to 1, or choose another optimizer.",
         ("optimizer.lora_plus_ratio", 1.0),
     ),
     Combination(
         ("optimizer.name", "optimizer.learning_rate"),
-        lambda job: job.optimizer.name == "Prodigy" and job.optimizer.learning_rate < 0.01,
-        "Prodigy finds the rate by itself and multiplies it by this one, so that nothing would be learned",
+        lambda job: own_name(job.optimizer) == "Prodigy" and job.optimizer.learning_rate < LOW_FACTOR,
+        f"Prodigy {FOUND_RATE}",
         "Set optimizer.learning_rate to 1.",
         ("optimizer.learning_rate", 1.0),
     ),
@@ -123,3 +126,11 @@ def _value(job: TrainingJob, name: str) -> str:
 
 def _together(values: list[str]) -> str:
     return f"{', '.join(values[:-1])} and {values[-1]} do not go together"
+
+
+def without_effect(job: TrainingJob, device: str) -> list[tuple[str, str]]:
+    """Settings that do nothing on "cpu" or another device without memory of its own, each with a text that says so."""
+    if device == "cuda":
+        return []
+    told = {"memory.fit_into": job.memory.fit_into > 0, "optimizer.offload_state": job.optimizer.offload_state}
+    return [(name, f"{name} is about a card's memory and does nothing on this device ({device}).") for name, given in told.items() if given]

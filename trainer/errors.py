@@ -46,12 +46,25 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f"Did you mean '{close[0]}'?" if close else f"Known names: {', '.join(sorted(known))}."
 
 
+def _right_place(name: str, here: Sequence[str], elsewhere: Sequence[str]) -> str:
+    """A hint for a setting that is not one where it stands: the same name in another part, else the nearest here, else the nearest."""
+    if any(path.rpartition(".")[2] == name for path in elsewhere):
+        return f"It stands elsewhere: {' or '.join(elsewhere)}."
+    if elsewhere and not difflib.get_close_matches(name, here, n=1):
+        return f"Did you mean '{elsewhere[0]}'?"
+    return nearest(name, here)
+
+
 def from_validation(
-    error: ValidationError, known: Callable[[Place], Sequence[str]], root: str = "", kinds: Sequence[str] = ()
+    error: ValidationError,
+    known: Callable[[Place], Sequence[str]],
+    root: str = "",
+    kinds: Sequence[str] = (),
+    elsewhere: Callable[[str], Sequence[str]] = lambda _: (),
 ) -> UserError:
     """Turns pydantic's report into ours: every problem, each with setting, value and cure.
 
-    `known` gives the settings that there are where a wrong one stands;
+    `known` gives the settings that there are where a wrong one stands, `elsewhere` the paths of those that are named like it or nearly;
     `kinds` are tags of unions in lists, which pydantic puts between the place in the list and the setting.
     """
     problems = []
@@ -59,7 +72,8 @@ def from_validation(
         places = zip(("", *item["loc"]), item["loc"], strict=False)
         where = ".".join([root, *(str(part) for before, part in places if not (isinstance(before, int) and part in kinds))]).strip(".")
         if item["type"] == "extra_forbidden":
-            problems.append(Problem(where, "is not a setting.", nearest(str(item["loc"][-1]), known(item["loc"]))))
+            name = str(item["loc"][-1])
+            problems.append(Problem(where, "is not a setting.", _right_place(name, known(item["loc"]), elsewhere(name))))
         elif item["type"] == "model_type":
             names = ", ".join(known((*item["loc"], "")))
             problems.append(Problem(where, f"{item['input']!r} is not accepted.", f"Give its settings by name: {names}."))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -14,6 +15,7 @@ from .dataset_settings import DatasetSettings, WindowSettings
 from .errors import Place, UserError, fail, from_validation
 from .job_versions import JOB_VERSION, upgraded
 from .optimizer_settings import OptimizerSettings
+from .placed_settings import elsewhere, section_names
 from .settings import Settings, Text, setting
 from .size_settings import Bucket, from_text
 from .source_settings import SOURCES, ParquetFolder, Source, VideoFolder
@@ -206,7 +208,7 @@ class MemorySettings(Settings):
     )  # fmt: skip
     layer_offload_fraction: float = setting(
         -1.0, "Layer offload", "Share of the model's blocks whose weights lie in the host's memory and are copied to the card just before "
-        "they are used; -1 offloads as many as must be.", ge=-1, le=1, step=0.05, advanced=True,
+        "they are used, 0 to 1; -1 offloads as many as must be.", ge=-1, le=1, step=0.05, advanced=True,
     )  # fmt: skip
     vae_tiling: bool = setting(
         False, "VAE tiling", "Encodes clips and decodes sample videos in overlapping tiles of the frame: less memory, but other latents "
@@ -216,6 +218,13 @@ class MemorySettings(Settings):
         False, "VAE slicing", "Takes the clips of a batch through the VAE one by one. Here they always are, so latents stay the same.",
         advanced=True,
     )  # fmt: skip
+
+    @field_validator("layer_offload_fraction")
+    @classmethod
+    def _a_share(cls, share: float) -> float:
+        if share < 0 and share != -1:
+            raise ValueError("a share is from 0 to 1, or -1 to offload as many blocks as must be")
+        return share
 
 
 class SamplePrompt(Settings):
@@ -295,7 +304,7 @@ class TrainingJob(Settings):
         try:
             return cls.model_validate(upgraded(data))
         except ValidationError as error:
-            raise from_validation(error, _known_at, kinds=list(SOURCES)) from None
+            raise from_validation(error, _known_at, kinds=list(SOURCES), elsewhere=partial(elsewhere, cls)) from None
 
     @classmethod
     def load(cls, path: Path) -> TrainingJob:
@@ -361,14 +370,8 @@ def _absolute(path: str) -> str:
 
 
 def _known_at(place: Place) -> list[str]:
-    """The settings of the part that a wrong one stands in; of all parts where there are several kinds of it."""
-    part: Any = TrainingJob
-    for key in filter(lambda key: isinstance(key, str), place[:-1]):
-        part = getattr(part, "model_fields", {}).get(key)
-        kinds = [kind for kind in (part and part.annotation, *get_args(part and part.annotation)) if hasattr(kind, "model_fields")]
-        part = kinds[0] if kinds else part
-    known = [part] if hasattr(part, "model_fields") else all_settings()
-    return sorted({name for kind in known for name in kind.model_fields} - {str(place[-1])})
+    """The settings of the part that a wrong one stands in."""
+    return [name for name in section_names(TrainingJob, place[:-1]) if name != place[-1]]
 
 
 def all_settings(base: type[Settings] = Settings) -> list[type[Settings]]:

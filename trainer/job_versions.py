@@ -35,14 +35,21 @@ def _from_1(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_2(data: dict[str, Any]) -> dict[str, Any]:
-    """Version 2 had switches where there are choices now: `memory.gradient_checkpointing` and `memory.keep_quantized`."""
+    """Version 2 had switches where there are choices now: `memory.gradient_checkpointing` and `memory.keep_quantized`.
+
+    Raises UserError for the latter if it is no switch, as this version has no setting of its name that could refuse it.
+    """
     memory = data.get("memory")
     if not isinstance(memory, dict):
         return data
     memory = dict(memory)
     if isinstance(on := memory.get("gradient_checkpointing"), bool):
         memory["gradient_checkpointing"] = "auto" if on else "off"
-    if isinstance(keep := memory.pop("keep_quantized", None), bool):
+    if "keep_quantized" in memory:
+        keep = memory.pop("keep_quantized")
+        if not isinstance(keep, bool):
+            cure = "Give true or false; or set version to 3 and give memory.weights in its place."
+            raise fail("memory.keep_quantized", f"{keep!r} is not accepted: in a job of version 2 it is a switch.", cure)
         memory.setdefault("weights", "auto" if keep else "unquantized")
     return {**data, "memory": memory}
 

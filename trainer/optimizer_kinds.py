@@ -80,12 +80,20 @@ KINDS: dict[str, Kind] = {
 }
 
 
+def own_name(settings: OptimizerSettings) -> str:
+    """The name in the table of the class that is used, also where it is named as other; torch's of like names are other programs."""
+    wanted = settings.other.strip().lower() if settings.name == "other" else ""
+    same = (name for name, kind in KINDS.items() if kind.package == LIBRARY and kind.class_name.lower() == wanted != "")
+    return next(same, settings.name)
+
+
 def usual_rate(settings: OptimizerSettings) -> str:
     """What to know of a learning rate that is unusual for the optimizer, or ""."""
-    low, high = KINDS[settings.name].rates
+    name = own_name(settings)
+    low, high = KINDS[name].rates
     if low <= settings.learning_rate <= high:
         return ""
-    return f"{settings.name} is usually trained at a learning rate from {low:g} to {high:g}; this is {settings.learning_rate:g}."
+    return f"{name} is usually trained at a learning rate from {low:g} to {high:g}; this is {settings.learning_rate:g}."
 
 
 def optimizer_class(settings: OptimizerSettings, device: str) -> type[torch.optim.Optimizer]:

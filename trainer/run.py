@@ -86,6 +86,7 @@ def run(job: TrainingJob, places: Places, listener: Listener | None = None) -> R
 
 
 def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
+    from .combinations import without_effect
     from .components import Components
     from .compute import Compute
     from .data.cache import TensorCache
@@ -112,6 +113,8 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
     if family.spec.frame_rule.most == 1:
         log.notice("This model makes images: it is trained on single frames of the clips, in one-frame buckets.", "model.source", "info")
     compute, scratch = Compute(job.compute), places.cache / "offloaded"
+    for where, text in without_effect(job, compute.device.type):
+        log.notice(text, where, "info")
     kernels_of(compute)  # before anything large is read, as these may be missing
     require_original()
     components = Components(family, compute, log, job.memory, draws_random=job.adapter.dropout > 0, scratch=scratch)

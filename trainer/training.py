@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .samples import Samples
 
 SPEED_WINDOW = 20  # steps over which speed is averaged
+FROZEN_WEIGHTS = "frozen_weights"  # in a checkpoint: how they were held
 SLOW = 3  # times the planned seconds, from which on a run says so
 
 
@@ -78,12 +79,22 @@ class Training:
             self.step, _, state = newest
             self.saved = self.step
             load_optimizer_state(self.state.optimizer, state)
+            self._tell_if_other_weights(state.get(FROZEN_WEIGHTS))
             self.state.scaler.load_state_dict(state["scaler"])
         else:
             self._start = self._weights()
         if self.step or any(event["type"] in events.UNDONE for event in events.read_log(self.run.events)):
             self.log.emit(events.Resumed(self.step))
             self.run.forget_samples(after=self.step)
+
+    def _tell_if_other_weights(self, before: str | None) -> None:
+        """Says that the checkpoint was trained on weights held otherwise, by setting or by plan; older ones do not know how."""
+        now = self.components.choices.weights
+        if before is not None and before != now:
+            text = (
+                f"The frozen weights were {before} up to here and are {now} from now on: the loss may jump a little before it falls again."
+            )
+            self.log.notice(text, "memory.weights")
 
     def train(self, exporter: Exporter) -> dict[str, Path]:
         """Trains to the last step, or to where it is told to stop and keep; the exported LoRA files by expert.
@@ -198,6 +209,7 @@ class Training:
         state = {
             **optimizer_state(self.state.optimizer),
             "scaler": self.state.scaler.state_dict(),
+            FROZEN_WEIGHTS: self.components.choices.weights,
         }
         folder = self.run.save_checkpoint(self.step, self._weights(), state, self.job.output.keep)
         self.saved, self._start = self.step, {}
