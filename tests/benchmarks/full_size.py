@@ -207,7 +207,8 @@ def random_data(full: Full, family: ModelFamily, sizes: Sequence[Size], count: i
         bucket = Bucket(frames=frames, height=height, width=width)
         sections = family.spec.sections(frames)
         items.append(Item(name, Path("clip.mp4"), ("a caption",), bucket, sections, 1, name, sections=sections))
-        shapes = {"latents": latents, **{key: sized(shape, latents) for key, shape in full.given.items()}}
+        first = {"first_frame": (latents[0], 1, SIDE, SIDE)} if family.spec.first_frame_optional else {}
+        shapes = {"latents": latents, **{key: sized(shape, latents) for key, shape in {**full.given, **first}.items()}}
         encodings[name] = {key: torch.randn(shape, generator=generator) for key, shape in shapes.items()}
     text = {name: torch.randn(shape, generator=generator) for name, shape in full.text.items()}
     return SimpleNamespace(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.acceptance.speed_memory import SPEEDS
 from tests.benchmarks import caps, loss_parity, offload, step
 from tests.benchmarks.bucket_shapes import SIZES, SMALL_SIZES
 from tests.benchmarks.full_size import FULL, opened, random_data, random_weights
@@ -119,6 +120,12 @@ def test_other_layers_and_ranks() -> None:
     with random_weights(family, CPU, CPU):
         lora = lora_on(family.load_transformer(torch.bfloat16), work, family)
     assert {name.rpartition("attn.")[2] for name in lora.layers} == set(caps.ATTENTION)
+
+
+@pytest.mark.parametrize("name", dict.fromkeys(work.model for work, *_ in SPEEDS.values()))
+def test_every_model_steps_in_both_ways(name: str) -> None:
+    found = step.rows(Work(name, small=True, rank=4), [PLAIN, EAGER], CPU, steps=1)
+    assert [row.setting for row in found] == [PLAIN, EAGER]
 
 
 def test_a_failing_row_does_not_cost_the_others(capsys: pytest.CaptureFixture[str]) -> None:

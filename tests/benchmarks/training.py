@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import math
 import statistics
 import time
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 GIB = 1 << 30
 RANK, WARM_UP, STEPS = 32, 2, 3
+ENOUGH = 60.0  # seconds of timed steps after which there are no more
 SEED = 5
 
 
@@ -130,6 +132,7 @@ def ours(work: Work, choices: Choices, device: torch.device, way: Way | None = N
     settings: dict[str, dict[str, Any]] = {
         "adapter": {"rank": work.rank},
         "compute": {"device": device.type, "dtype": "bf16", "deterministic": way.deterministic, **applied(choices)},
+        "objective": {"first_frame_probability": 0.0},  # as plain's steps are
         "schedule": {"steps": 100_000, "batch_size": work.batch, "switch_every": way.switch_every, "seed": SEED},
     }
     for part, own in way.settings.items():
@@ -228,11 +231,27 @@ def plain_inputs(work: Work, family: ModelFamily, device: torch.device) -> dict[
     given = random_data(work.full, family, [work.shape], work.batch)
     encoded = family.stack([given.latents(item) for item in given.items])
     batch = {name: tensor.to(device) for name, tensor in encoded.items()}
+    if family.spec.first_frame_optional:
+        del batch["first_frame"]
     if family.spec.guidance_input is not None:
         batch["guidance"] = torch.ones(work.batch, device=device)
     text = {name: tensor.to(device) for name, tensor in family.text_inputs([given.text("")] * work.batch).items()}
     noise, sigma = torch.randn_like(batch["latents"]), torch.full((work.batch,), 0.5, device=device)
-    return family.model_inputs(batch, text, noise, sigma).kwargs
+    kwargs = family.model_inputs(batch, text, noise, sigma).kwargs
+    return {**_masks(family, kwargs), **kwargs}
+
+
+def _masks(family: ModelFamily, kwargs: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The masks of ones that the transformer asks for beside texts without padding."""
+    import torch
+
+    asked = inspect.signature(family.transformer_class.forward).parameters
+    texts = {name.replace("attention_mask", "hidden_states"): name for name in asked if "attention_mask" in name}
+    return {
+        mask: torch.ones(kwargs[text].shape[:2], dtype=torch.bool, device=kwargs[text].device)
+        for text, mask in texts.items()
+        if text in kwargs
+    }
 
 
 def measured(make: Callable[[], Steps], device: torch.device, warm_up: int = WARM_UP, steps: int = STEPS) -> Measured:
@@ -254,7 +273,9 @@ def timed(built: Steps, device: torch.device, warm_up: int = WARM_UP, steps: int
     before = sum(_seconds(built, device) for _ in range(warm_up))
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    seconds = [_seconds(built, device) for _ in range(steps)]
+    seconds: list[float] = []
+    while len(seconds) < steps and sum(seconds) < ENOUGH:
+        seconds.append(_seconds(built, device))
     peaks = (torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)) if device.type == "cuda" else (math.nan,) * 2
     losses = tuple(built.heard.losses)
     assert all(map(math.isfinite, losses)), f"a loss is not a number: {losses}"
