@@ -54,7 +54,8 @@ class Components:
         """An expert's transformer, put together for computing and placed on the device, the others parked; the first if none is named."""
         from .memory.assembly import Assembly
 
-        part, transformer = self._part(expert), self.frozen_transformer(expert)
+        part = self._part(expert)
+        transformer = self._transformers[part] if part in self._assemblies else self.frozen_transformer(expert)
         for other, assembly in self._assemblies.items():
             if other != part:
                 assembly.park()
@@ -91,6 +92,8 @@ class Components:
                 part, lambda: self.family.load_transformer(self.compute.dtype, part, self.choices.weights)
             )
             self.compute.keep_float32(cast("nn.Module", self._transformers[part]))
+        if part in self._assemblies:
+            self._assemblies[part].placed = False  # what is attached may lie elsewhere
         return self._transformers[part]
 
     def choose(self, choices: Choices) -> None:

@@ -40,6 +40,7 @@ class Assembly:
         random: bool = False,
     ) -> None:  # fmt: skip
         self.transformer, self.choices, self._device, self._log = transformer, choices, device, log
+        self.placed = False  # whether all lies where `place` puts it; tensors that are added later make it False again
         self._blocks = list(blocks_of(transformer).values())
         self._set_forward(random)
         if not set_fp8_products(transformer, device, choices.fp8_products) and choices.fp8_products:
@@ -51,13 +52,16 @@ class Assembly:
 
     def place(self) -> None:
         """Moves to the device what is to lie there."""
-        self._move(self._device)
+        if not self.placed:
+            self._move(self._device)
+            self.placed = True
 
     def park(self) -> None:
         """Moves everything to the host."""
         if self._swap:
             self._swap.park()
         self._move(torch.device("cpu"))
+        self.placed = False
 
     def undo(self) -> None:
         """Leaves the transformer on the host as it was."""
