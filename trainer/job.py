@@ -371,12 +371,7 @@ def _absolute(path: str) -> str:
 
 def _known_at(place: Place) -> list[str]:
     """The settings of the part that a wrong one stands in."""
-    return [name for name in section_names(TrainingJob, place[:-1]) if name != place[-1]]
-
-
-def all_settings(base: type[Settings] = Settings) -> list[type[Settings]]:
-    """Every settings class, for docs and checks."""
-    return [part for own in base.__subclasses__() for part in (own, *all_settings(own))]
+    return section_names(TrainingJob, place[:-1])
 
 
 __all__ = [
@@ -390,6 +385,5 @@ __all__ = [
     "UserError",
     "VideoFolder",
     "WindowSettings",
-    "all_settings",
     "setting",
 ]
