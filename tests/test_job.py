@@ -17,8 +17,8 @@ from trainer.job import (
     SampleSettings,
     TrainingJob,
     VideoFolder,
-    all_settings,
 )
+from trainer.placed_settings import sections
 from trainer.source_settings import SOURCES, HubDataset, MetadataTable
 
 FIRST = {
@@ -125,7 +125,7 @@ def test_paths_of_every_source_become_absolute(tmp_path: Path, monkeypatch: pyte
 
 
 def test_every_setting_is_labelled_and_explained() -> None:
-    parts = all_settings()
+    parts = {section.part for section in sections(TrainingJob)}
     assert HubDataset in parts and CaptionEdit in parts
     for part in parts:
         if part is not TrainingJob:

@@ -128,7 +128,7 @@ class ScheduleSettings(Settings):
     batch_size: int = setting(
         1,
         "Batch size",
-        "Examples computed together; where memory or speed gain by it, some of them at a time, with the same result.",
+        "Examples in a batch. Where that saves memory or time it is computed in parts, which changes no more than rounding.",
         ge=1,
         le=256,
     )
@@ -141,19 +141,19 @@ class ScheduleSettings(Settings):
         ge=1, le=100000, advanced=True,
     )  # fmt: skip
     video_batch_size_multiplier: float = setting(
-        1.0, "Video batch multiplier", "Clips of more than one frame are computed batch size × this at a time, rounded, at least one, so "
+        1.0, "Video batch multiplier", "A batch of clips of more than one frame has batch size × this of them, rounded, at least one, so "
         "that images can have larger batches than videos. A step averages over batch size × accumulation examples all the same.",
         ge=0.001, le=256, step=0.05, advanced=True,
     )  # fmt: skip
 
     @property
     def video_batch_size(self) -> int:
-        """Clips of more than one frame that are computed together."""
+        """Examples in a batch of clips of more than one frame."""
         return max(1, round(self.batch_size * self.video_batch_size_multiplier))
 
     @property
     def largest_batch(self) -> int:
-        """Examples that are computed together at most."""
+        """Examples in the largest batch."""
         return max(self.batch_size, self.video_batch_size)
 
 
@@ -371,12 +371,7 @@ def _absolute(path: str) -> str:
 
 def _known_at(place: Place) -> list[str]:
     """The settings of the part that a wrong one stands in."""
-    return [name for name in section_names(TrainingJob, place[:-1]) if name != place[-1]]
-
-
-def all_settings(base: type[Settings] = Settings) -> list[type[Settings]]:
-    """Every settings class, for docs and checks."""
-    return [part for own in base.__subclasses__() for part in (own, *all_settings(own))]
+    return section_names(TrainingJob, place[:-1])
 
 
 __all__ = [
@@ -390,6 +385,5 @@ __all__ = [
     "UserError",
     "VideoFolder",
     "WindowSettings",
-    "all_settings",
     "setting",
 ]

@@ -37,8 +37,8 @@ def check_optimizer(job: TrainingJob) -> list[Problem]:
     Plain AdamW is known and not tried; neither is what the table of combinations refuses.
     """
     settings = job.optimizer
-    told = ", ".join(problem.where for problem in illegal(job))
-    if "optimizer.other" in told or "optimizer.beta1" in told:
+    told = {setting for problem in illegal(job) for setting in problem.where.split(", ")}
+    if told & {"optimizer.other", "optimizer.beta1"}:
         return []
     if settings.name == "AdamW" and not settings.options and not settings.offload_state:
         return []
@@ -153,7 +153,10 @@ def _resumed(job: TrainingJob, device: torch.device) -> tuple[_Trial, _Trial]:
 
 
 def _way(job: TrainingJob, device: torch.device, start: float, **changed: float) -> float:
-    """How far the second matrix goes from one of this size, with changed settings of the optimizer; some begin in their first step only."""
+    """How far the second matrix goes with changed settings of the optimizer, from random numbers of size `start`.
+
+    Without the first step, which is the same with any rate, or none, with some.
+    """
     job = job.model_copy(update={"optimizer": job.optimizer.model_copy(update=changed)})
     way = 0.0
     with _alone(device):
@@ -182,9 +185,7 @@ def _lora_plus(job: TrainingJob, device: torch.device) -> Problem | None:
     """A problem if the second matrix's rate has no effect, as where one rate is found for all matrices."""
     settings = job.optimizer
     ratio = settings.lora_plus_ratio
-    if ratio == 1:
-        return None
-    if _heeds(job, device, "lora_plus_ratio", 1.0, ratio):
+    if ratio == 1 or _heeds(job, device, "lora_plus_ratio", 1.0, ratio):
         return None
     cure = "Set optimizer.lora_plus_ratio to 1, or choose another optimizer, or options with which it heeds the rate."
     found = f"{_name(settings)} and {ratio:g} do not go together: it does not train the LoRA's second matrix at a rate of its own."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from .errors import Place
 from .settings import Settings
@@ -44,7 +44,7 @@ def _parts(annotation: Any, in_list: bool = False) -> Iterator[tuple[type[Settin
     if isinstance(annotation, type) and issubclass(annotation, Settings):
         yield annotation, in_list
     for inner in get_args(annotation):
-        yield from _parts(inner, in_list or getattr(annotation, "__origin__", None) is list)
+        yield from _parts(inner, in_list or get_origin(annotation) is list)
 
 
 def section_names(root: type[Settings], place: Place) -> list[str]:

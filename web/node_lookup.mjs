@@ -1,4 +1,4 @@
-// Finding Train nodes in a graph and its subgraphs.
+// Finding nodes in a graph and its subgraphs.
 
 export const TRAIN_NODE = "VideoTrainerTrain";
 export const PREVIEW_NODE = "VideoTrainerDatasetPreview";
@@ -16,15 +16,17 @@ export function findNode(rootGraph, executionId) {
   return node;
 }
 
-/** Every Train node with its execution id. */
-export function trainNodes(graph, prefix = "") {
-  const found = [];
-  for (const node of graph?.nodes ?? []) {
+/** Every node with its execution id. */
+export function allNodes(graph, prefix = "") {
+  return (graph?.nodes ?? []).flatMap((node) => {
     const id = `${prefix}${node.id}`;
-    if (nodeType(node) === TRAIN_NODE) found.push({ node, id });
-    if (node.subgraph) found.push(...trainNodes(node.subgraph, `${id}:`));
-  }
-  return found;
+    return [{ node, id }, ...allNodes(node.subgraph, `${id}:`)];
+  });
+}
+
+/** Every Train node with its execution id. */
+export function trainNodes(graph) {
+  return allNodes(graph).filter(({ node }) => nodeType(node) === TRAIN_NODE);
 }
 
 export function nodeType(node) {

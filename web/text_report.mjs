@@ -2,7 +2,7 @@
 
 import { el } from "./elements.mjs";
 import { addDisplay } from "./node_display.mjs";
-import { findNode, nodeType } from "./node_lookup.mjs";
+import { allNodes, findNode, nodeType } from "./node_lookup.mjs";
 import { themeOf } from "./theme.mjs";
 
 const PROPERTY = "video_trainer_report"; // of the node, so that it is saved with the workflow
@@ -53,15 +53,14 @@ export class TextReports {
   }
 
   /** For a graph just opened: its nodes show what they said last, at the size that they were saved with. */
-  restore(graph = this.host.rootGraph()) {
-    for (const node of graph?.nodes ?? []) {
+  restore() {
+    for (const { node } of allNodes(this.host.rootGraph())) {
       const text = node.properties?.[PROPERTY];
       if (typeof text === "string" && text && !this.shown.has(node)) {
         const size = [...node.size];
         this.show(node, text);
         node.setSize(size);
       }
-      if (node.subgraph) this.restore(node.subgraph);
     }
   }
 

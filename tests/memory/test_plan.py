@@ -196,10 +196,14 @@ def test_a_batch_is_split_for_speed_only_where_that_is_worth_it() -> None:
 
 
 def test_pictures_beside_clips_are_split_by_what_is_largest_then() -> None:
-    buckets = ["33x480x832", "1x1024x1024"]
-    plan = planned(buckets, memory={"fit_into": 9}, schedule={"batch_size": 32, "video_batch_size_multiplier": 0.03})
-    assert plan.size == "33x480x832, batch 1" or plan.choices.at_once
-    assert plan.training <= plan.limit
+    known = predictor("Wan 2.1 1.3B", None)
+    sizes = {(33, 480, 832): 1, (1, 1024, 1024): 32}
+    micros = [Micro(shapes_at(known.family, size), batch, name=str(size[0])) for size, batch in sizes.items()]
+    mixture = replace(known, micros=micros, rehearsed={})
+    largest = {at_once: mixture.largest(Choices(at_once=at_once)) for at_once in (0, 4, 2)}
+    assert {at_once: (micro.name, micro.batch, micro.share) for at_once, micro in largest.items()} == {
+        0: ("1", 32, 1), 4: ("1", 4, 8), 2: ("33", 1, 1)
+    }  # fmt: skip
 
 
 def test_a_fixed_setting_that_is_in_the_way_is_named_first() -> None:

@@ -10,7 +10,7 @@ from .memory_rules import GRADIENTS_STAY, compiling, lora_precision, swapped_blo
 from .model_rules import ONE_OR_OTHER, family, frozen_weights, guidance, model, noise_levels, note_shift, one_expert, part
 from .optimizer_rules import any_option, betas, library_optimizer, option
 from .result import Entry, Report
-from .rules import Rule, alone, apply, choice, follow, ignore, is_off, off, only, refuse, run_name, to
+from .rules import Rule, alone, apply, choice, follow, ignore, off, only, refuse, run_name, to, where_on
 from .sizes import whole
 
 NAME = "diffusion-pipe"
@@ -43,9 +43,6 @@ def _checkpointing(report: Report, entry: Entry) -> None:
 
 def _gradient_release(report: Report, entry: Entry) -> None:
     """Steps of each parameter as soon as it has its gradient; there is then no norm of all gradients to clip."""
-    if is_off(entry.value):
-        report.ignored(entry, "it is off")
-        return
     report.put("optimizer.max_grad_norm", 0.0)
     report.unsupported(entry, f"{GRADIENTS_STAY}; as there, they are not clipped: optimizer.max_grad_norm is 0")
 
@@ -101,7 +98,7 @@ TRAINING: dict[str, Rule] = {
     "image_eval_*": refuse("there is no validation loss yet"),
     "regenerate_cache": ignore("the cache notices what changed by itself"),
     "gradient_release": off(GRADIENTS_STAY),
-    "optimizer.gradient_release": _gradient_release,
+    "optimizer.gradient_release": where_on(_gradient_release),
     "monitoring.enable_wandb": off("there are no trackers yet; the live monitor shows the run"),
     "monitoring.*": ignore("it belongs to wandb"),
     "model.type": family,

@@ -96,10 +96,10 @@ def _train(documents: Sequence[Document], report: Report) -> None:
 
 def _family(document: Document, given: dict[str, Entry], report: Report) -> None:
     """The family by the program's name or the LoRA's module; of Wan the task says more."""
-    found = _PROGRAM.fullmatch(document.program)
-    module = given.get("network_module")
-    kind = (found[1] or "hv") if found else _MODULES.get(str(module.value).rpartition(".")[2], "") if module else ""
-    task = given.get("task")
+    program, module, task = _PROGRAM.fullmatch(document.program), given.get("network_module"), given.get("task")
+    kind = _MODULES.get(str(module.value).rpartition(".")[2], "") if module else ""
+    if program:
+        kind = program[1] or "hv"
     if kind == "wan" and task is not None:
         family(report, replace(task, value=f"wan {task.value}".replace("-FC", " fun control")))
     elif kind:

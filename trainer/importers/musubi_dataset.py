@@ -14,7 +14,7 @@ NAME = "musubi-tuner"
 _CAPTIONS = only(
     [".txt", "txt", ".caption", "caption"], "captions in .txt and .caption files are found", "captions are .txt or .caption files"
 )
-_WINDOW = "a section of FramePack has 9 latent frames"
+WINDOW = only([9], "a section of FramePack has 9 latent frames here too", "a section of FramePack has 9 latent frames")
 _ONE_FRAME = "a single frame is trained at this place of a section here too"
 _OTHER_FRAME = "a single frame is trained with clean index 0, as target 9 and with the frame after it"
 _BUCKETS = only([True], "a clip takes the bucket nearest to its shape", "clips are sorted into buckets; give one bucket to have one size")
@@ -46,7 +46,7 @@ for _place in ("general", "datasets.#"):
         f"{_place}.control_resolution": refuse("control videos are not supported yet"),
         f"{_place}.no_resize_control": ignore("control videos are not supported yet"),
         f"{_place}.multiple_target": off("layered images are not trained on"),
-        f"{_place}.fp_latent_window_size": only([9], "a section of FramePack has 9 latent frames here too", _WINDOW),
+        f"{_place}.fp_latent_window_size": WINDOW,
         f"{_place}.fp_1f_clean_indices": only([[0]], _ONE_FRAME, _OTHER_FRAME),
         f"{_place}.fp_1f_target_index": only([9], _ONE_FRAME, _OTHER_FRAME),
         f"{_place}.fp_1f_no_post": off(_OTHER_FRAME),

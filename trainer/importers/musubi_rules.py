@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from .memory_rules import AS_AUTO, attention, compiling, swapped_blocks
 from .model_rules import IN_DTYPE, frozen_weights, guidance, part
+from .musubi_dataset import WINDOW
 from .optimizer_rules import any_option, betas, optimizer, option
 from .result import Entry, Report
-from .rules import Rule, choice, ignore, is_off, off, once, only, refuse, run_name, to
+from .rules import Rule, choice, ignore, is_off, off, once, only, refuse, run_name, to, where_on
 
 _DTYPE = choice("compute.dtype", {"bf16": "bf16", "fp16": "fp16", "no": "fp32"})
 _EPOCHS = "the job counts optimizer steps, and how many make an epoch depends on the clips; set "
@@ -38,18 +39,12 @@ def _file(name: str) -> Rule:
 
 
 def _fp8(report: Report, entry: Entry) -> None:
-    if is_off(entry.value):
-        report.ignored(entry, "it is off")
-    else:
-        frozen_weights(report, replace(entry, value="float8"))
+    frozen_weights(report, replace(entry, value="float8"))
 
 
 def _kernel(report: Report, entry: Entry) -> None:
     """A switch that has the kernel's name."""
-    if is_off(entry.value):
-        report.ignored(entry, "it is off")
-    else:
-        attention(report, replace(entry, value=entry.key))
+    attention(report, replace(entry, value=entry.key))
 
 
 def _dynamo(report: Report, entry: Entry) -> None:
@@ -73,11 +68,8 @@ def _betas(report: Report, entry: Entry) -> None:
 
 
 def _forward(report: Report, entry: Entry) -> None:
-    if is_off(entry.value):
-        report.ignored(entry, "it is off")
-    else:
-        report.put("model.sampling_order", "forward")
-        report.mapped(entry, "model.sampling_order", "forward")
+    report.put("model.sampling_order", "forward")
+    report.mapped(entry, "model.sampling_order", "forward")
 
 
 def _tile_size(report: Report, entry: Entry) -> None:
@@ -105,7 +97,7 @@ FILES: dict[str, Rule] = {
     "vae_cache_cpu": ignore("what the VAE keeps between frames stays on the card"),
     "vae_enable_patch_conv": ignore("memory.vae_tiling is what lowers the VAE's memory"),
     "one_frame": off("single frames are trained on as images: give a dataset of images"),
-    "f1": _forward,
+    "f1": where_on(_forward),
 }
 
 ENCODING: dict[str, Rule] = {
@@ -125,10 +117,10 @@ TRAINING: dict[str, Rule] = {
     "dit_high_noise": refuse("it needs dit beside it, the file for low noise"),
     "force_v2_1_time_embedding": off("the model's own time embedding is computed"),
     "offload_inactive_dit": ignore("the expert whose turn it is not lies in the host's memory"),
-    "latent_window_size": only([9], "a section of FramePack has 9 latent frames here too", "a section of FramePack has 9 latent frames"),
+    "latent_window_size": WINDOW,
     "bulk_decode": ignore("sample videos are decoded as the card's memory allows"),
-    "fp8_base": _fp8,
-    "fp8_scaled": _fp8,
+    "fp8_base": where_on(_fp8),
+    "fp8_scaled": where_on(_fp8),
     "blocks_to_swap": swapped_blocks,
     "use_pinned_memory_for_block_swap": ignore("offloaded blocks lie in pinned memory where the system lets them"),
     "block_swap_h2d_only": ignore("offloaded blocks are never copied back here"),
@@ -137,8 +129,8 @@ TRAINING: dict[str, Rule] = {
     "disable_numpy_memmap": ignore("files are read as their loader does"),
     "sdpa": ignore(AS_AUTO),
     "xformers": ignore(AS_AUTO),
-    "flash_attn": _kernel,
-    "sage_attn": _kernel,
+    "flash_attn": where_on(_kernel),
+    "sage_attn": where_on(_kernel),
     "flash3": ignore(f"{AS_AUTO}; 'flash-attn 3' can be chosen where it is installed"),
     "split_attn": ignore("each example of a batch attends to itself alone, whatever is computed at once"),
     "compile": compiling,

@@ -122,6 +122,11 @@ def off(otherwise: str) -> Rule:
     return only(OFF, "it is off", otherwise)
 
 
+def where_on(rule: Rule) -> Rule:
+    """The rule where the setting is switched on; ignored where it is off."""
+    return lambda report, entry: report.ignored(entry, "it is off") if is_off(entry.value) else rule(report, entry)
+
+
 def run_name(report: Report, entry: Entry) -> None:
     """The rule for an output folder or file: its last part names the run; runs lie in ComfyUI's output folder."""
     last = re.split(r"[\\/]", str(entry.value).rstrip("\\/"))[-1]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..job import ComputeSettings, MemorySettings
 
 FRAGMENTS = 1.03  # what PyTorch's allocator reserves for each byte that is used at the peak
-WHOLE = 1.05  # batches are only split if a step of whole ones takes longer than this for each second of that
+WHOLE = 1.05  # batches are only split if a step of whole ones takes longer than this for each second of a split one's
 EXACTNESS = 1.25  # less exact weights are only taken if a step with more exact ones takes longer than this for each second of theirs
 HOST_SHARE = 0.9  # of the free host memory that a run may take before offloaded weights lie on disk
 CHECKPOINTING: tuple[Checkpointing, ...] = ("selective", "full", "offloaded")  # the others are those with all blocks lighter
@@ -67,7 +67,7 @@ def chosen(predictor: Predictor, memory: MemorySettings, compute: ComputeSetting
     for weights in _weights(predictor, memory):
         found = list(_of_weights(predictor, memory, compute, limits, weights))
         if found:
-            best.append(min(found, key=lambda own: _run_seconds(own, limits) * (WHOLE if own.choices.at_once else 1)))
+            best.append(min(found, key=lambda each: _run_seconds(each, limits) * (WHOLE if each.choices.at_once else 1)))
             if not best[-1].choices.offload and best[-1].choices.checkpointing != "offloaded":
                 break  # nothing less exact can save copies
     if not best:

@@ -38,7 +38,7 @@ class Micro:
     name: str = ""
 
     def in_pieces(self, size: int) -> Micro:
-        """The same with at most `size` examples, 0 has no limit, as many times more often as that takes."""
+        """The same with at most `size` examples, 0 has no limit, as many times more often as that takes; the last is counted whole."""
         if not size or size >= self.batch:
             return self
         return replace(self, batch=size, share=self.share * -(-self.batch // size))

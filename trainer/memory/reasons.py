@@ -33,7 +33,7 @@ def explained(predictor: Predictor, found: Candidate, limits: Limits, memory: Me
         reasons.append(f"{blocks} of {predictor.sizes.blocks} blocks lie outside of the card, as {because}.")
     if choices.at_once:
         reasons.append(
-            f"batches are computed {choices.at_once} at a time and their gradients added up: the same step, with room for more beside."
+            f"batches are computed {choices.at_once} at a time and their gradients added up: the same step, in less of the card."
         )
     if choices.on_disk:
         reasons.append(

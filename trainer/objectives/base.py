@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -31,9 +32,10 @@ class MicroBatch:
 
     def pieces(self, size: int) -> Iterator[MicroBatch]:
         """The same examples, at most `size` at a time; 0 has no limit."""
-        for first in range(0, len(self.examples), size or len(self.examples)):
-            part = slice(first, first + size if size else None)
-            yield replace(self.each(lambda tensor, part=part: tensor[part]), examples=self.examples[part])
+        size = size or len(self.examples)
+        for first in range(0, len(self.examples), size):
+            piece = slice(first, first + size)
+            yield replace(self.each(itemgetter(piece)), examples=self.examples[piece])
 
     @property
     def tensors(self) -> list[Tensor]:
