@@ -151,11 +151,6 @@ class ScheduleSettings(Settings):
         """Examples in a batch of clips of more than one frame."""
         return max(1, round(self.batch_size * self.video_batch_size_multiplier))
 
-    @property
-    def largest_batch(self) -> int:
-        """Examples in the largest batch."""
-        return max(self.batch_size, self.video_batch_size)
-
 
 class ComputeSettings(Settings):
     """Where and how exactly to compute."""

@@ -33,6 +33,7 @@ class TrainState:
     optimizer: torch.optim.Optimizer
     scaler: GradScaler
     at_once: int = 0  # examples of a micro-batch that are computed together at most; 0 has no limit
+    examples: int = 1  # that are computed together now, 1 also outside of batches
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ def gradients(step: int, job: TrainingJob, state: TrainState, objective: Objecti
     batches = (piece for batch in objective.collect(step) for piece in batch.pieces(state.at_once))
     for index, batch in enumerate(batches):
         log.check()
+        state.examples = len(batch.examples)
         with _dropout(job, compute, step, index), compute.autocast():
             each = objective.loss(state.transformer, batch)  # [B]
         loss = (each * batch.weights).sum()
@@ -79,6 +81,7 @@ def gradients(step: int, job: TrainingJob, state: TrainState, objective: Objecti
         weight += batch.weights.sum()
         examples += batch.examples
         losses.append(each.detach())
+    state.examples = 1
 
     state.scaler.unscale_(state.optimizer)
     norm = torch.nn.utils.clip_grad_norm_(state.parameters, job.optimizer.max_grad_norm or float("inf"))

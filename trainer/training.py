@@ -131,7 +131,7 @@ class Training:
         """Trains one step and reports it."""
         start = time.perf_counter()
         with self.usage.during("training"):
-            result = stepping_down(self._next, self.components, self.log, f"step {self.step + 1}", self.job.schedule.largest_batch)
+            result = stepping_down(self._next, self.components, self.log, f"step {self.step + 1}", lambda: self.state.examples)
         self.step += 1
         self._seconds.append(time.perf_counter() - start)
         self._tell_if_slow()

@@ -106,7 +106,7 @@ def _steps(report: Report, given: Mapping[str, Entry]) -> None:
     share = as_number(text.removesuffix("%"))
     share = share / 100 if text.endswith("%") and isinstance(share, (int, float)) else share
     count = whole(report.value("schedule.steps"))
-    if not isinstance(share, float) or share >= 1:
+    if not isinstance(share, float) or not 0 <= share < 1:
         to("optimizer.warmup")(report, warmup)
     elif count:
         report.put("optimizer.warmup", int(share * count))

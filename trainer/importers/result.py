@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["mapped", "rounded", "ignored", "unsupported"]
 DEFAULTS: dict[str, Any] = TrainingJob().model_dump(mode="json")
-_SECRET = re.compile(r"hub_token|huggingface_token|api_key|password|secret", re.IGNORECASE)
+_SECRET = re.compile(r"(^|[._-])(hf_|hub_|huggingface_)?token$|api_key|password|secret", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

@@ -38,16 +38,17 @@ class Choices:
     at_once: int = 0  # examples of a micro-batch that are computed together at most, their gradients added up; 0 has no limit
 
     def smaller(self, examples: int = 1) -> Choices | None:
-        """One notch less memory of the card, the cheapest first and none that changes what is computed; None if there is none left.
+        """One notch less memory of the card, the cheapest first; None if there is none left.
 
-        `examples` are in the largest micro-batch, as far as that is what ran out of memory.
+        `examples` were computed together when memory ran out. None changes what is computed, but for the masks of a LoRA's dropout,
+        which are drawn for examples together.
         """
         if self.lighter:
             return replace(self, lighter=max(round(self.lighter - NOTCH, 3), 0.0))
         if self.checkpointing in LESS:
             return replace(self, checkpointing=LESS[self.checkpointing])
-        if (together := min(self.at_once or examples, examples)) > 1:
-            return replace(self, at_once=together // 2)
+        if examples > 1:
+            return replace(self, at_once=examples // 2)
         if self.offload < 1:
             return replace(self, offload=min(round(self.offload + NOTCH, 3), 1.0))
         return replace(self, checkpointing="offloaded") if self.checkpointing == "full" else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from ..job import ComputeSettings, MemorySettings
 
 FRAGMENTS = 1.03  # what PyTorch's allocator reserves for each byte that is used at the peak
+SPLIT = (1, 2, 4)  # examples of a batch that may be computed together, beside all
 WHOLE = 1.05  # batches are only split if a step of whole ones takes longer than this for each second of a split one's
 EXACTNESS = 1.25  # less exact weights are only taken if a step with more exact ones takes longer than this for each second of theirs
 HOST_SHARE = 0.9  # of the free host memory that a run may take before offloaded weights lie on disk
@@ -90,20 +90,14 @@ def _of_weights(
 ) -> Iterator[Candidate]:
     """What fits with weights in a form, for batches as a whole and split."""
     plain = replace(settled(memory, compute), weights=weights)
-    least = math.inf
-    for at_once in _at_once(predictor):
-        found = list(_at(predictor, memory, compute, limits, replace(plain, at_once=at_once)))
-        yield from found
-        seconds = min((_run_seconds(candidate, limits) for candidate in found), default=least)
-        if seconds > least:
-            return  # fewer at once leave more room, and take more starts of kernels and copies of weights: from here on those outweigh it
-        least = seconds
-
-
-def _at_once(predictor: Predictor) -> list[int]:
-    """How many examples may be computed together: all, and what halving comes to."""
     most = max(micro.batch for micro in predictor.micros)
-    return [0, *(most >> times for times in range(1, most.bit_length()))]
+    copied = True
+    for at_once in (0, *(number for number in SPLIT if number < most)):
+        if at_once > 1 and not copied:
+            return  # more at once only spare copies
+        found = list(_at(predictor, memory, compute, limits, replace(plain, at_once=at_once)))
+        copied = all(each.choices.offload or each.choices.checkpointing == "offloaded" for each in found)
+        yield from found
 
 
 def _at(predictor: Predictor, memory: MemorySettings, compute: ComputeSettings, limits: Limits, plain: Choices) -> Iterator[Candidate]:
@@ -181,6 +175,6 @@ def _run_seconds(candidate: Candidate, limits: Limits) -> float:
 
 def smallest(predictor: Predictor, limits: Limits) -> Candidate:
     """What takes least of the card: nf4, all blocks and activations on the host, single examples, compiled if that takes less."""
-    plain = Choices(weights="nf4", offload=1.0, checkpointing="offloaded", at_once=_at_once(predictor)[-1])
+    plain = Choices(weights="nf4", offload=1.0, checkpointing="offloaded", at_once=1)
     ways = [plain, replace(plain, compile=True)] if _compiles(predictor, limits) else [plain]
     return min((Candidate(choices, predictor.predict(choices)) for choices in ways), key=lambda found: found.prediction.peak)

@@ -49,12 +49,14 @@ def planned_micros(job: TrainingJob, family: ModelFamily) -> tuple[list[Micro], 
 def prepared_micros(job: TrainingJob, dataset: TrainingData) -> tuple[list[Micro], tuple[int, int, int]]:
     """By the clips that are trained on, with the shapes that they are encoded to, and their longest caption's. With the largest size."""
     visits: Counter[tuple[int, int, int]] = Counter()
+    examples: Counter[tuple[int, int, int]] = Counter()
     example: dict[tuple[int, int, int], Item] = {}
     for item in dataset.items:
         visits[item.size.shape] += item.repeats
+        examples[item.size.shape] += item.repeats * item.windows
         example.setdefault(item.size.shape, item)
     shapes = {size: _shapes(dataset, example[size]) for size in _kept(visits)}
-    return _micros(job, visits, shapes)
+    return _micros(job, visits, shapes, examples)
 
 
 def _shapes(dataset: TrainingData, item: Item) -> Shapes:
@@ -69,12 +71,16 @@ def _kept(visits: Counter[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
 
 
 def _micros(
-    job: TrainingJob, visits: Mapping[tuple[int, int, int], int], shapes: Mapping[tuple[int, int, int], Shapes]
+    job: TrainingJob,
+    visits: Mapping[tuple[int, int, int], int],
+    shapes: Mapping[tuple[int, int, int], Shapes],
+    examples: Mapping[tuple[int, int, int], int] | None = None,
 ) -> tuple[list[Micro], tuple[int, int, int]]:
     schedule, total = job.schedule, sum(visits[size] for size in shapes)
     micros = []
     for size, found in shapes.items():
         batch = schedule.batch_size if size[0] == 1 else schedule.video_batch_size
+        batch = min(batch, examples[size]) if examples else batch  # of few clips
         # A step averages over batch size × accumulation examples, in as many micro-batches as that takes.
         count = schedule.batch_size / batch * visits[size] / total
         micros.append(Micro(found, batch, count, "x".join(map(str, size))))

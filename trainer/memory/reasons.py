@@ -32,9 +32,9 @@ def explained(predictor: Predictor, found: Candidate, limits: Limits, memory: Me
         because = "all of them do not fit" if free else f"memory.layer_offload_fraction is {memory.layer_offload_fraction:g}"
         reasons.append(f"{blocks} of {predictor.sizes.blocks} blocks lie outside of the card, as {because}.")
     if choices.at_once:
-        reasons.append(
-            f"batches are computed {choices.at_once} at a time and their gradients added up: the same step, in less of the card."
-        )
+        masks = ", but for the masks of adapter.dropout" if predictor.adapter.dropout else ""
+        same = f"their gradients added up: the same step{masks}, in less of the card."
+        reasons.append(f"batches are computed {choices.at_once} at a time and {same}")
     if choices.on_disk:
         reasons.append(
             f"offloaded blocks lie on disk, as the free host memory is too small for them; they are taken to be read at {DISK:g} GB/s, "

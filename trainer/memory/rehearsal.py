@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -102,22 +102,10 @@ def mixed(rehearsal: Rehearsal, lighter: Rehearsal, count: int) -> Rehearsal:
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """A step that was rehearsed, with the kinds of blocks and the one of each that computed."""
+    """A rehearsed step, computed operation by operation, and with what a compiler fuses."""
 
-    ledger: Ledger
-    marks: _Marks
-    kinds: Sequence[Kind]
-    blocks: Sequence[nn.Module]
-
-    @cached_property
-    def plain(self) -> Rehearsal:
-        """Its memory and work, computed operation by operation."""
-        return _measured(self.ledger, self.marks, self.kinds, self.blocks, fused=False)
-
-    @cached_property
-    def fused(self) -> Rehearsal:
-        """The same with what a compiler fuses."""
-        return _measured(self.ledger, self.marks, self.kinds, self.blocks, fused=True)
+    plain: Rehearsal
+    fused: Rehearsal
 
 
 def rehearse(
@@ -140,7 +128,8 @@ def rehearse(
             ledger.leave_out([*transformer.parameters(), *transformer.buffers()])
             marks = _Marks(ledger, blocks)
             _step(family, transformer, batched, inputs[1], dtype, marks)
-    return Rehearsed(ledger, marks, kinds, blocks)
+    plain, fused = (_measured(ledger, marks, kinds, blocks, fused) for fused in (False, True))
+    return Rehearsed(plain, fused)
 
 
 def prepared(

@@ -17,16 +17,16 @@ T = TypeVar("T")
 COMPILER = "The model is trained without compiling: this takes longer, and nothing else changes."
 
 
-def stepping_down(work: Callable[[], T], components: Components, log: EventLog, where: str, examples: int = 1) -> T:
+def stepping_down(work: Callable[[], T], components: Components, log: EventLog, where: str, examples: Callable[[], int] = lambda: 1) -> T:
     """What `work` gives; it is done again with a notch less memory each time that runs out, and uncompiled if compiling fails.
 
-    The log says so. `examples` are in the largest micro-batch that it computes. Raises UserError when no notch is left.
+    The log says so. `examples` says how many it was computing together. Raises UserError when no notch is left.
     """
     while True:
         try:
             return work()
         except Exception as error:
-            choices, told = _next(error, components.choices, where, examples)
+            choices, told = _next(error, components.choices, where, examples())
         # only here do the error and what its frames hold let go of the memory
         components.choose(choices)
         log.notice(told, where)
