@@ -2,7 +2,8 @@
 
 HunyuanVideo-1.5 (4.98 s, 24.8 GiB) is not among them: its attention had a mask of all pairs then, and has none now.
 
-Uncompiled: tests/benchmarks/families.py, full checkpointing. OWN: tests/benchmarks/step.py.
+Uncompiled: tests/benchmarks/families.py, full checkpointing. OWN: tests/benchmarks/step.py. CHOSEN: the planner's choices in the lines
+of tests/acceptance/speed_memory.py, and settings of tests/benchmarks/plan.py; batches that are split by the example.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.benchmarks.full_size import FULL, sized
+from tests.benchmarks.settings import choices_of, words_of
 from trainer.memory.choices import Choices
 from trainer.memory.rehearsal import Shapes
 from trainer.models import known_models
@@ -37,8 +39,7 @@ class Measured:
     size: tuple[int, int, int] | None = None
 
     def __str__(self) -> str:
-        way = [self.choices.weights, self.choices.told_checkpointing, *(["compiled"] if self.choices.compile else [])]
-        return " ".join([self.name, *map(str, self.size or ()), *way])
+        return " ".join([self.name, *map(str, self.size or ()), words_of(self.choices)])
 
 
 SHORT, FEW, FEWEST = (33, 480, 832), (17, 320, 512), (9, 384, 384)
@@ -53,8 +54,41 @@ OWN = [
     Measured("Wan 2.1 1.3B", 0.30, 3.3, FP8, FEW),
     Measured("Wan 2.1 1.3B", 0.46, 3.9, size=FEW),
 ]
+PRODUCTS, TINY = "fp8 products compiled", (17, 512, 512)
+CHOSEN = [
+    Measured(name, seconds, gib, choices_of(setting), size)
+    for name, size, setting, seconds, gib in (
+        ("Wan 2.1 14B", SHORT, "bf16 compiled light", 2.58, 94.3),
+        ("Wan 2.1 14B", SHORT, f"{PRODUCTS} light", 2.13, 80.8),
+        ("Wan 2.1 14B", None, f"{PRODUCTS} selective lighter 0.55", 8.2, 118.2),
+        ("Wan 2.1 14B", None, "bf16 compiled selective swap 0.75", 9.84, 56.2),
+        ("Wan 2.1 14B", None, "bf16 compiled offloaded swap 0.75", 11.95, 20.9),
+        ("Wan 2.1 14B", None, "bf16 eager offloaded swap 0.75", 14.32, 22.1),
+        ("Wan 2.1 14B", (33, 768, 768), "bf16 compiled selective lighter 0.925", 35.04 / 8, 121.0),
+        ("Wan 2.1 14B", (33, 768, 768), "bf16 compiled full lighter 0.025", 43.85 / 8, 44.6),
+        ("Wan 2.1 14B", TINY, "bf16 compiled off", 2.69 / 4, 70.3),
+        ("Wan 2.1 14B", TINY, "int8 eager full swap 0.5", 1.61, 13.1),
+        ("Wan 2.1 14B", FEWEST, "nf4 eager full", 1.06, 10.4),
+        ("Wan 2.1 1.3B", None, "bf16 compiled selective", 1.94, 16.3),
+        ("Wan 2.1 1.3B", None, "bf16 compiled off", 1.86, 80.7),
+        ("Wan 2.1 1.3B", SHORT, "bf16 eager selective", 1.04, 8.5),
+        ("HunyuanVideo", None, "bf16 compiled light", 3.23, 93.9),
+        ("HunyuanVideo", None, f"{PRODUCTS} light", 2.89, 82.4),
+        ("HunyuanVideo", SHORT, "bf16 compiled selective", 2.1, 38.1),
+        ("HunyuanVideo", SHORT, "fp8 eager full", 3.7, 21.8),
+        ("FramePack", None, "bf16 compiled light", 3.0, 91.1),
+        ("FramePack", None, f"{PRODUCTS} light", 2.67, 79.7),
+        ("FramePack", None, "bf16 compiled offloaded swap 1.0", 4.01, 7.9),
+        ("CogVideoX-5B", None, "bf16 compiled off", 2.13, 94.8),
+        ("CogVideoX-5B", None, f"{PRODUCTS} off", 1.93, 89.2),
+        ("LTX-Video 2B", None, "bf16 compiled full", 0.25, 6.0),
+        ("LTX-Video 2B", None, "bf16 compiled off", 0.2, 19.2),
+        ("LTX-Video 2B", None, "fp8 compiled off", 0.19, 20.5),
+    )
+]
 STEPS = [
     *OWN,
+    *CHOSEN,
     Measured("Wan 2.1 14B", 13.47, 51.2),
     Measured("Wan 2.1 1.3B", 2.81, 10.1),
     Measured("Wan 2.2 5B", 4.76, 24.4),

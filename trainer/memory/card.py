@@ -24,7 +24,7 @@ BYTES_A_SECOND = 10**9  # in a GB/s, as data sheets count
 
 @dataclass(frozen=True)
 class Card:
-    """A card's memory in GB of 2^30 bytes, dense products in TFLOP/s and bandwidths in GB/s, and its CUDA compute capability."""
+    """A card's memory in GB of 2^30 bytes, dense products in TFLOP/s, bandwidths in GB/s, multiprocessors and CUDA compute capability."""
 
     name: str
     memory: float
@@ -32,6 +32,7 @@ class Card:
     fp8: float  # 0 where the card has none
     bandwidth: float
     pcie: float  # from pinned host memory
+    processors: int
     capability: tuple[int, int]
 
     @property
@@ -45,40 +46,42 @@ class Card:
         return self.capability >= (7, 0)
 
 
-def _row(name: str, memory: float, bf16: float, fp8: float, bandwidth: float, pcie: float, capability: tuple[int, int]) -> Card:
-    return Card(name, memory, bf16 * SUSTAINED, fp8 * SUSTAINED, bandwidth * COPIED, pcie, capability)
+def _row(
+    name: str, memory: float, bf16: float, fp8: float, bandwidth: float, pcie: float, processors: int, capability: tuple[int, int]
+) -> Card:  # fmt: skip
+    return Card(name, memory, bf16 * SUSTAINED, fp8 * SUSTAINED, bandwidth * COPIED, pcie, processors, capability)
 
 
 # NVIDIA's data sheets and architecture papers: dense products of bf16 and fp8 with sums in float32; PCIe as pinned copies reach it.
 CARDS = {
     card.name: card
     for card in (
-        _row("RTX 3060", 12, 25.5, 0, 360, 12, (8, 6)),
-        _row("RTX 3060 Ti", 8, 32.4, 0, 448, 22, (8, 6)),
-        _row("RTX 3070", 8, 40.6, 0, 448, 22, (8, 6)),
-        _row("RTX 3080", 10, 59.5, 0, 760, 22, (8, 6)),
-        _row("RTX 3090", 24, 71, 0, 936, 22, (8, 6)),
-        _row("RTX 4060", 8, 30, 60, 272, 12, (8, 9)),
-        _row("RTX 4060 Ti", 16, 44, 88, 288, 12, (8, 9)),
-        _row("RTX 4070", 12, 58, 117, 504, 22, (8, 9)),
-        _row("RTX 4070 Ti", 12, 80, 160, 504, 22, (8, 9)),
-        _row("RTX 4070 Ti SUPER", 16, 88, 176, 672, 22, (8, 9)),
-        _row("RTX 4080", 16, 97, 195, 717, 22, (8, 9)),
-        _row("RTX 4090", 24, 165, 330, 1008, 22, (8, 9)),
-        _row("RTX 5070", 12, 62, 123, 672, 45, (12, 0)),
-        _row("RTX 5070 Ti", 16, 88, 176, 896, 45, (12, 0)),
-        _row("RTX 5080", 16, 113, 225, 960, 45, (12, 0)),
-        _row("RTX 5090", 32, 210, 419, 1792, 45, (12, 0)),
-        _row("RTX A6000", 48, 155, 0, 768, 22, (8, 6)),
-        _row("RTX 6000 Ada", 48, 182, 364, 960, 22, (8, 9)),
-        _row("RTX PRO 6000", 96, 252, 503, 1792, 45, (12, 0)),
-        _row("L40S", 48, 181, 362, 864, 22, (8, 9)),
-        _row("A100", 80, 312, 0, 2039, 22, (8, 0)),
-        _row("H100", 80, 989, 1979, 3350, 48, (9, 0)),
-        _row("H200", 141, 989, 1979, 4800, 48, (9, 0)),
+        _row("RTX 3060", 12, 25.5, 0, 360, 12, 28, (8, 6)),
+        _row("RTX 3060 Ti", 8, 32.4, 0, 448, 22, 38, (8, 6)),
+        _row("RTX 3070", 8, 40.6, 0, 448, 22, 46, (8, 6)),
+        _row("RTX 3080", 10, 59.5, 0, 760, 22, 68, (8, 6)),
+        _row("RTX 3090", 24, 71, 0, 936, 22, 82, (8, 6)),
+        _row("RTX 4060", 8, 30, 60, 272, 12, 24, (8, 9)),
+        _row("RTX 4060 Ti", 16, 44, 88, 288, 12, 34, (8, 9)),
+        _row("RTX 4070", 12, 58, 117, 504, 22, 46, (8, 9)),
+        _row("RTX 4070 Ti", 12, 80, 160, 504, 22, 60, (8, 9)),
+        _row("RTX 4070 Ti SUPER", 16, 88, 176, 672, 22, 66, (8, 9)),
+        _row("RTX 4080", 16, 97, 195, 717, 22, 76, (8, 9)),
+        _row("RTX 4090", 24, 165, 330, 1008, 22, 128, (8, 9)),
+        _row("RTX 5070", 12, 62, 123, 672, 45, 48, (12, 0)),
+        _row("RTX 5070 Ti", 16, 88, 176, 896, 45, 70, (12, 0)),
+        _row("RTX 5080", 16, 113, 225, 960, 45, 84, (12, 0)),
+        _row("RTX 5090", 32, 210, 419, 1792, 45, 170, (12, 0)),
+        _row("RTX A6000", 48, 155, 0, 768, 22, 84, (8, 6)),
+        _row("RTX 6000 Ada", 48, 182, 364, 960, 22, 142, (8, 9)),
+        _row("RTX PRO 6000", 96, 252, 503, 1792, 45, 188, (12, 0)),
+        _row("L40S", 48, 181, 362, 864, 22, 142, (8, 9)),
+        _row("A100", 80, 312, 0, 2039, 22, 108, (8, 0)),
+        _row("H100", 80, 989, 1979, 3350, 48, 132, (9, 0)),
+        _row("H200", 141, 989, 1979, 4800, 48, 132, (9, 0)),
     )
 }
-UNKNOWN = _row("unknown card", 8, 25, 0, 300, 12, (8, 6))
+UNKNOWN = _row("unknown card", 8, 25, 0, 300, 12, 28, (8, 6))
 
 
 def card_named(name: str, where: str = "card") -> Card:
@@ -112,7 +115,7 @@ def card_at(device: torch.device) -> Card:
     about = torch.cuda.get_device_properties(device)
     known = _alike(about.name)
     capability = torch.cuda.get_device_capability(device)
-    card = replace(known, name=about.name, memory=about.total_memory / GB, capability=capability)
+    card = replace(known, name=about.name, memory=about.total_memory / GB, processors=about.multi_processor_count, capability=capability)
     if capability < (8, 0):
         return card
     measured = _bf16(device), _bandwidth(device), _pcie(device)

@@ -30,6 +30,7 @@ class Operation(NamedTuple):
     kind: str  # product, fp8 product, attention, narrow attention (heads of up to 64 channels), masked attention, pointwise
     flops: int
     moved: int
+    numbers: int = 0  # that a product gives
 
 
 @dataclass(eq=False)
@@ -54,6 +55,19 @@ class Storage:
     cluster: int = -1  # of pointwise operations between two others, in which it was read last
 
 
+@dataclass(eq=False)
+class Entry:
+    """An operation that took place, and the memory that it read and wrote, as far as that is counted."""
+
+    time: int
+    stretch: Stretch
+    plain: bool  # element by element
+    read: tuple[Storage, ...]
+    made: tuple[Storage, ...]
+    same: tuple[object, ...] | None  # what another one gives that has the same here; None: it writes to memory that was there before
+    converted: tuple[torch.dtype, torch.dtype] | None  # of a conversion: from and to
+
+
 class Ledger(TorchDispatchMode):
     """Counts while it is active. `stretch` names the part that operations belong to from now on."""
 
@@ -63,6 +77,7 @@ class Ledger(TorchDispatchMode):
         self.time = 0
         self.storages: list[Storage] = []
         self.stretches: list[Stretch] = []
+        self.entries: list[Entry] = []
         self.begun: list[tuple[int, str]] = []  # when each stretch began
         self._known: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._cluster = 0
@@ -112,9 +127,13 @@ class Ledger(TorchDispatchMode):
         if kind == "masked attention" and _by_rows(args[3 + (len(args) > 6)]):
             moved += args[3 + (len(args) > 6)].numel() * 2  # every head reads it
         flops = 0 if plain else flop_registry[func._overloadpacket](*args, **kwargs, out_val=out)
-        self.stretch.operations[Operation(kind, int(flops), moved)] += 1
+        self.stretch.operations[Operation(kind, int(flops), moved, 0 if plain else made[0].numel())] += 1
         if not plain:
             self._cluster += 1
+        same = (func, *map(self._identity, tree_leaves((args, kwargs)))) if fresh and not _writes(func) else None
+        converted = (given[0].dtype, made[0].dtype) if given and func._overloadpacket is aten._to_copy else None
+        read, written = self._counted(given), self._counted(fresh or made)
+        self.entries.append(Entry(self.time, self.stretch, plain, read, written, same, converted))
         for tensor in given:
             self._read(tensor, plain)
         if func._overloadpacket in ATTENTION_BACKWARD:
@@ -124,6 +143,16 @@ class Ledger(TorchDispatchMode):
         """The entry of a tensor's memory; None if it is not counted."""
         found: Storage | None = self._known.get(tensor.untyped_storage())
         return found
+
+    def _identity(self, value: object) -> object:
+        """What an argument has in common with all that mean the same."""
+        if not isinstance(value, FakeTensor):
+            return str(value)
+        return self.storage(value), value.storage_offset(), value.shape, value.stride(), value.dtype
+
+    def _counted(self, tensors: Iterable[Tensor]) -> tuple[Storage, ...]:
+        found = (self.storage(tensor) for tensor in tensors)
+        return tuple(dict.fromkeys(storage for storage in found if storage is not None and storage.size))
 
     def _enter(self, tensor: Tensor, written: bool) -> bool:
         """Whether the tensor's memory is new; it is freed when nothing holds it any more."""

@@ -97,7 +97,7 @@ class Predictor:
         return mixed(whole, self._rehearsed(micro, choices, LIGHTER[choices.checkpointing]), lighter) if lighter else whole
 
     def _rehearsed(self, micro: Micro, choices: Choices, checkpointing: Checkpointing) -> Rehearsal:
-        from .rehearsal import rehearse
+        from .rehearsal import as_much_at_once, rehearse
 
         form = self.form(choices)
         checkpointing = "full" if checkpointing == "offloaded" else checkpointing
@@ -109,7 +109,12 @@ class Predictor:
                 fp8_products=choices.fp8_products, whole=whole, dtype=self.dtype,
             )  # fmt: skip
         found = self.rehearsed[key]
-        return found.fused if choices.compile else found.plain
+        if not choices.compile:
+            return found.plain
+        again = checkpointing in ("full", "selective")
+        return (
+            as_much_at_once(found.fused, self._rehearsed(micro, replace(choices, compile=False), checkpointing)) if again else found.fused
+        )
 
     def form(self, choices: Choices) -> str:
         """How linear layers in blocks are held, as FrozenWeight calls it; empty where they are in the run's precision."""
@@ -148,7 +153,7 @@ class Predictor:
         outside = self.dtype.itemsize * sizes.outside
         if self.stored and choices.weights != "unquantized":
             outside -= self.stored.saved
-        weights = int(block * (sizes.blocks - out + ring) + outside)
+        weights = int(block * (sizes.blocks - out + ring * sizes.largest) + outside)
         trained = self.optimizer, sizes.adapter, self.adapter.rank
         state = state_on_card(*trained)
         adapter = weight_bytes(self.adapter) * sizes.adapter + state
@@ -167,22 +172,22 @@ class Predictor:
     def _activations(self, choices: Choices, rehearsal: Rehearsal) -> int:
         """Bytes that are alive at most beside weights, LoRA and optimizer.
 
-        Where all of a block is computed again, compiled code holds as much of it at once as plain code, and the weights that it
-        dequantised until their second use (PyTorch 2.11's Inductor on an H200).
+        Compiled code keeps weights that it dequantised until their second use: those of the block that it computes again, and of each
+        block of which it computes nothing again (PyTorch 2.11's Inductor on an H200).
         """
-        if not choices.compile or choices.checkpointing not in ("full", "offloaded"):
+        if not choices.compile or not self.form(choices) or choices.fp8_products:
             return rehearsal.peak
-        plain = self.rehearsal(self.largest(choices), replace(choices, compile=False))
-        dequantized = bool(self.form(choices)) and not choices.fp8_products
-        weights = self.dtype.itemsize * self.sizes.linear // self.sizes.blocks if dequantized else 0
-        return max(rehearsal.peak, plain.peak) + weights
+        blocks, way = self.sizes.blocks, choices.checkpointing
+        kept = blocks if way == "off" else lighter_blocks(choices, blocks) if LIGHTER.get(way) == "off" else 0
+        kept += way in ("full", "offloaded")
+        return rehearsal.peak + kept * self.dtype.itemsize * self.sizes.linear // blocks
 
     def _seconds(self, choices: Choices, copied: float, on_disk: bool) -> float:
         """Seconds of a step, the mean over the micro-batches; copies of offloaded weights run beside the arithmetic."""
         total = 0.0
         for micro in self.micros_of(choices):
             rehearsal = self.rehearsal(micro, choices)
-            computed = step_seconds(rehearsal, self.card, choices.compile, self.sizes.adapter)
+            computed = step_seconds(rehearsal, self.card, choices, self.sizes.adapter)
             kept = sum(part.boundary * part.kind.count for part in rehearsal.parts) if choices.checkpointing == "offloaded" else 0
             moved = copy_seconds(2 * copied, 2 * kept, self.card, on_disk)  # once forward and once backward
             total += micro.share * max(computed, moved)
@@ -201,6 +206,7 @@ class Sizes:
     outside: int
     adapter: int
     blocks: int
+    largest: float  # of the blocks, over their mean
 
 
 def sizes_of(family: ModelFamily, adapter: AdapterSettings) -> Sizes:
@@ -211,8 +217,9 @@ def sizes_of(family: ModelFamily, adapter: AdapterSettings) -> Sizes:
     blocks = blocks_of(skeleton)
     inside = tuple(f"{name}." for name in blocks)
     linear = sum(rows * columns for name, (rows, columns) in shapes.items() if name.startswith(inside))
-    in_blocks = sum(parameter.numel() for block in blocks.values() for parameter in block.parameters())
+    each = [sum(parameter.numel() for parameter in block.parameters()) for block in blocks.values()]
+    in_blocks = sum(each)
     whole = sum(tensor.numel() for tensor in (*skeleton.parameters(), *skeleton.buffers()))
     targets = re.compile(family.spec.adapter_targets[adapter.targets])
     trained = sum(adapter.rank * (rows + columns) for name, (rows, columns) in shapes.items() if targets.fullmatch(name))
-    return Sizes(linear, in_blocks, whole - in_blocks, trained, len(blocks))
+    return Sizes(linear, in_blocks, whole - in_blocks, trained, len(blocks), max(each) * len(each) / in_blocks)

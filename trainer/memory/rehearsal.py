@@ -18,6 +18,7 @@ from .checkpointing import kept_or_computed
 from .control_values import Masks
 from .forms import hold
 from .ledger import Ledger, Storage, Stretch
+from .partition import kept_by_compiler
 from .pieces import as_compiled
 from .twin import Kind, fill, kinds_of, shorten, twin_of
 
@@ -88,6 +89,12 @@ class Rehearsal:
         return [*blocks, *((stretch, 1) for stretch in self.work_outside)]
 
 
+def as_much_at_once(fused: Rehearsal, plain: Rehearsal) -> Rehearsal:
+    """Compiled code that computes a block again holds about as much of it at once as plain code (PyTorch 2.11's Inductor on an H200)."""
+    both = zip(fused.parts, plain.parts, strict=True)
+    return replace(fused, parts=tuple(replace(own, peak_backward=max(own.peak_backward, other.peak_backward)) for own, other in both))
+
+
 def mixed(rehearsal: Rehearsal, lighter: Rehearsal, count: int) -> Rehearsal:
     """A step whose last `count` blocks are those of the lighter one."""
     parts: list[Part] = []
@@ -128,7 +135,8 @@ def rehearse(
             ledger.leave_out([*transformer.parameters(), *transformer.buffers()])
             marks = _Marks(ledger, blocks)
             _step(family, transformer, batched, inputs[1], dtype, marks)
-    plain, fused = (_measured(ledger, marks, kinds, blocks, fused) for fused in (False, True))
+    plain = _measured(ledger, marks, kinds, blocks)
+    fused = _measured(ledger, marks, kinds, blocks, "partitioned" if checkpointing == "off" else "decided")
     return Rehearsed(plain, fused)
 
 
@@ -229,7 +237,9 @@ def _checkpoint(way: Checkpointing) -> Callable[..., Any]:
     return checkpointed
 
 
-def _measured(ledger: Ledger, marks: _Marks, kinds: Sequence[Kind], blocks: Sequence[nn.Module], fused: bool) -> Rehearsal:
+def _measured(ledger: Ledger, marks: _Marks, kinds: Sequence[Kind], blocks: Sequence[nn.Module], compiled: str = "") -> Rehearsal:
+    """`compiled`, unless empty: whether the compiler's partition or a checkpoint's policy says what a block keeps."""
+    fused = bool(compiled)
     alive = ledger.alive(fused)
     counted = [storage for storage in ledger.storages if storage.written or not fused]
     peaks: dict[str, int] = {}
@@ -248,11 +258,17 @@ def _measured(ledger: Ledger, marks: _Marks, kinds: Sequence[Kind], blocks: Sequ
         kept_here = sum(s.size for s in born if not 0 <= s.end <= later)
         boundary = sum(s.size for s in marks.outputs[number])
         # The next block of the kind keeps what goes into it; the last one's output goes elsewhere.
-        kept = kept_here + sum(s.size for s in marks.outputs[number] if 0 <= s.end <= later and s.stretch is forward)
+        outputs = [s for s in marks.outputs[number] if s.stretch is forward]
+        kept = kept_here + sum(s.size for s in outputs if 0 <= s.end <= later)
         after = sum(gradients[number + 1 :])
         peak_forward = peaks.get(forward.name, 0) - outside - before_forward
         peak_backward = peaks.get(backward.name, 0) - outside - before - after
-        parts.append(Part(kind, kept_forward, kept, boundary, peak_forward, peak_backward, block_gradients, forward, backward))
+        part = Part(kind, kept_forward, kept, boundary, peak_forward, peak_backward, block_gradients, forward, backward)
+        if compiled:
+            stays = kept_by_compiler(ledger.entries, forward, backward, compiled == "decided").union(outputs)
+            least = sum(s.size for s in stays)
+            part = replace(part, kept_forward=least, kept=least, peak_backward=peak_backward - kept + least)
+        parts.append(part)
         before_forward, before = before_forward + kept_forward, before + kept_here
     own = [stretches[name] for name in ("start", "outside", "end") if name in stretches]
     return Rehearsal(tuple(parts), outside, max(peaks.get("start", 0), peaks.get("outside", 0) - before), tuple(own))

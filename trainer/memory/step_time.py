@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .card import Card
+    from .choices import Choices
     from .ledger import Operation, Stretch
     from .rehearsal import Rehearsal
 
@@ -13,7 +15,10 @@ if TYPE_CHECKING:
 PRODUCTS = 0.82
 ATTENTION = {"attention": 0.71, "narrow attention": 0.42, "masked attention": 0.45}
 MOVING = 0.79
+TILE = 128 * 256  # results of a product that a processor computes at a time, at full speed; HALF_TILE: time for half as many, doubled
+HALF_TILE = 1.1
 LAUNCH = 30e-6  # seconds that the host takes to start an operation outside of compiled code, autograd and PEFT included
+DECIDED = 40e-6  # more for each under a checkpoint's policy, which Python asks about every operation
 WAIT = 300e-6  # seconds of each time that the host waits for a value: finding what a mask selects, the copy back, the queue run dry
 COMPILED_LAUNCH = 11e-6  # for each operation that was compiled, most of which are fused with others
 FP8_LAUNCH = 40e-6  # more for each product in fp8, beside the operations that round its numbers and lay them out
@@ -34,17 +39,18 @@ def told(seconds: float) -> str:
     return f"{seconds:.2g}" if seconds < 99.5 else f"{seconds:.0f}"
 
 
-def step_seconds(rehearsal: Rehearsal, card: Card, compiled: bool, adapter_weights: int) -> float:
+def step_seconds(rehearsal: Rehearsal, card: Card, choices: Choices, adapter_weights: int) -> float:
     """Seconds of a step of one micro-batch: whichever is slower, card or host."""
     total = 10 * 4 * adapter_weights / (card.bandwidth * 1e9)  # clipping and AdamW read and write weights, gradients and two states
     for stretch, count in rehearsal.work():
-        fused = compiled and not stretch.name.startswith(("start", "outside", "end"))
-        total += count * _stretch_seconds(stretch, card, fused)
+        inside = not stretch.name.startswith(("start", "outside", "end"))
+        launch = LAUNCH + DECIDED * (inside and choices.checkpointing in ("light", "selective"))
+        fused = choices.compile and inside
+        total += count * _stretch_seconds(stretch, card, COMPILED_LAUNCH if fused else launch, fused)
     return total
 
 
-def _stretch_seconds(stretch: Stretch, card: Card, fused: bool) -> float:
-    launch = COMPILED_LAUNCH if fused else LAUNCH
+def _stretch_seconds(stretch: Stretch, card: Card, launch: float, fused: bool) -> float:
     launches = sum(n * (launch + (FP8_LAUNCH if operation.kind == "fp8 product" else 0)) for operation, n in stretch.operations.items())
     each = [(operation_seconds(operation, card), n) for operation, n in stretch.operations.items() if _counts(operation, fused)]
     moved = stretch.fused / (card.bandwidth * 1e9 * MOVING) if fused else 0.0
@@ -66,7 +72,15 @@ def operation_seconds(operation: Operation, card: Card) -> float:
         rows = moving if operation.kind == "masked attention" else 0.0
         return operation.flops / (card.bf16 * 1e12 * ATTENTION[operation.kind]) + rows
     speed = card.fp8 if operation.kind == "fp8 product" and card.fp8 else card.bf16
-    return max(operation.flops / (speed * 1e12 * PRODUCTS), moving)
+    return max(operation.flops * _last_round(operation.numbers, card) / (speed * 1e12 * PRODUCTS), moving)
+
+
+def _last_round(numbers: int, card: Card) -> float:
+    """How much longer a product takes as its last round of tiles leaves processors without work, at least 1."""
+    rounds = numbers / (TILE * card.processors)
+    if rounds <= 1:  # such are cut up along their sums
+        return 1.0
+    return min(math.ceil(rounds) / rounds, HALF_TILE * math.ceil(2 * rounds) / (2 * rounds))
 
 
 def compile_seconds(rehearsal: Rehearsal, shapes: int) -> float:
