@@ -11,6 +11,7 @@ from . import diffusion_pipe, fastvideo, finetrainers, musubi, onetrainer, sampl
 from .documents import Document, read
 from .legality import make_legal
 from .model_rules import note_model
+from .optimizer_arguments import settle_options
 from .result import Imported, Line, Report
 from .sources import note_missing
 from .table import remaining, table
@@ -57,6 +58,7 @@ def import_config(paths: Sequence[Path | str]) -> Imported:
     for name in order:
         documents += IMPORTERS[name].convert(groups[name], report)
     note_missing(report)
+    settle_options(report)
     make_legal(report)
     note_model(report)
     report.notes.append("Settings that the file leaves out have Video Trainer's defaults, not the other trainer's.")

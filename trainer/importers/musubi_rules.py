@@ -7,7 +7,7 @@ from dataclasses import replace
 from .memory_rules import AS_AUTO, attention, compiling, swapped_blocks
 from .model_rules import IN_DTYPE, frozen_weights, guidance, part
 from .musubi_dataset import WINDOW
-from .optimizer_rules import any_option, betas, optimizer, option
+from .optimizer_rules import any_option, betas, optimizer
 from .result import Entry, Report
 from .rules import Rule, choice, ignore, is_off, off, once, only, refuse, run_name, to, where_on
 
@@ -61,10 +61,6 @@ def _launcher_dtype(report: Report, entry: Entry) -> None:
 def _optimizer(report: Report, entry: Entry) -> None:
     """A name, or a class with the package that it is of."""
     optimizer(report, replace(entry, value=str(entry.value).rpartition(".")[2]))
-
-
-def _betas(report: Report, entry: Entry) -> None:
-    betas(report, replace(entry, value=str(entry.value).strip("()[]")))
 
 
 def _forward(report: Report, entry: Entry) -> None:
@@ -157,8 +153,7 @@ TRAINING: dict[str, Rule] = {
     "sample_prompts": refuse("these prompts are not read; write them into samples.prompts"),
     "optimizer_type": _optimizer,
     "optimizer_args.weight_decay": to("optimizer.weight_decay"),
-    "optimizer_args.betas": _betas,
-    "optimizer_args.eps": option("eps", 1e-8),
+    "optimizer_args.betas": betas,
     "optimizer_args.*": any_option,
     "optimizer_args": refuse("arguments are name=value; write them into optimizer.options"),
     "learning_rate": to("optimizer.learning_rate"),

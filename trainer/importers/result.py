@@ -61,6 +61,16 @@ class Entry:
         return self.value if isinstance(self.value, list) else [self.value]
 
 
+@dataclass(frozen=True)
+class Option:
+    """An argument of the optimizer, which waits until all files have been read and it is known which optimizer that is."""
+
+    entry: Entry
+    name: str
+    value: Any
+    off: bool = False  # whether it says nothing of an optimizer that has no such argument
+
+
 @dataclass
 class Report:
     """The job and the lines while the files are read; each entry is answered once."""
@@ -70,6 +80,7 @@ class Report:
     windowed: bool = False
     job: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    waiting: list[Option] = field(default_factory=list)
     _lines: dict[Entry, Line] = field(default_factory=dict)
 
     def value(self, target: str) -> Any:
@@ -99,6 +110,10 @@ class Report:
         """The job cannot hold the setting, so the run will differ in it."""
         self._answer(entry, "unsupported", "", entry.value, why)
 
+    def wait(self, entry: Entry, name: str, value: Any, off: bool = False) -> None:
+        """The setting is the argument `name` of the optimizer and gets its line when it is known which class that is."""
+        self.waiting.append(Option(entry, name, value, off))
+
     def withdraw(self, target: str, why: str) -> None:
         """Says of a setting of the job that it was taken over and is not any more; a note does where no line has it alone."""
         lines = [entry for entry, line in self._lines.items() if line.target == target]
@@ -109,8 +124,8 @@ class Report:
             self.notes.append(f"{why}.")
 
     def answered(self, entry: Entry) -> bool:
-        """Whether the entry has its line."""
-        return entry in self._lines
+        """Whether the entry has its line, or waits for it."""
+        return entry in self._lines or any(option.entry == entry for option in self.waiting)
 
     def result(self, name: str, entries: Iterable[Entry]) -> Imported:
         """The finished import of these entries, in their order."""
