@@ -168,3 +168,38 @@ def test_a_model_that_cannot_be_trained_here(tmp_path: Path, program: str, famil
     assert any("whole model" in note for note in command(tmp_path, "--learning_rate 1e-5", "hv_train.py")[0].notes)
     control, _ = command(tmp_path, "--task t2v-14B-FC --dit /m/a.safetensors")
     assert kinds(control, "task", "dit") == {"unsupported"}
+
+
+ENCODE_AND_TRAIN = """\
+python wan_cache_latents.py --dataset_config data.toml --vae /m/old_vae.safetensors --clip /m/clip.safetensors
+python wan_cache_text_encoder_outputs.py --dataset_config data.toml --t5 /m/old_t5.safetensors
+accelerate launch wan_train_network.py --task t2v-14B --dit /m/a.safetensors --vae /m/vae.safetensors {t5} --clip /m/clip.safetensors
+"""
+
+
+def test_the_command_that_trains_says_which_files_are_taken(tmp_path: Path) -> None:
+    """Those of the command that encodes were, and both were said to be."""
+    (tmp_path / "run.sh").write_text(ENCODE_AND_TRAIN.format(t5="--t5 /m/t5.safetensors"), encoding="utf-8")
+    result = import_config([tmp_path / "run.sh"])
+    job = TrainingJob.parse(result.job)
+    assert (job.model.vae, job.model.text_encoders, job.model.image_encoder) == (
+        "/m/vae.safetensors", ["/m/t5.safetensors"], "/m/clip.safetensors",
+    )  # fmt: skip
+    told = {entry.source.rpartition(": ")[0] + entry.source.rpartition("--")[2]: entry for entry in result.lines}
+    for name, program in (("vae", "wan_cache_latents.py"), ("t5", "wan_cache_text_encoder_outputs.py")):
+        (lost,) = (entry for entry in result.lines if entry.source == f"run.sh {program}: --{name}")
+        assert lost.kind == "unsupported" and f"--{name} of run.sh wan_train_network.py names another" in lost.why
+        assert told[f"run.sh wan_train_network.py{name}"].kind == "mapped"
+    assert told["run.sh wan_cache_latents.pyclip"].kind == "ignored"
+
+
+def test_where_the_command_that_trains_names_none_that_can_be_read_the_other_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(ENCODE_AND_TRAIN.format(t5="--t5 /m/t5.pth"), encoding="utf-8")
+    assert TrainingJob.parse(import_config([tmp_path / "run.sh"]).job).model.text_encoders == ["/m/old_t5.safetensors"]
+
+
+def test_noise_levels_that_end_at_boundaries_on_both_sides_choose_no_expert(tmp_path: Path) -> None:
+    """Both were said to choose one, and the last did."""
+    result, job = command(tmp_path, "--task t2v-A14B --dit /m/a.safetensors --min_timestep 875 --max_timestep 900")
+    assert job.model.expert == "all" and kinds(result, "min_timestep", "max_timestep") == {"unsupported"}
+    assert job.model.transformer == "/m/a.safetensors" and not any("two experts" in note for note in result.notes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -125,16 +124,19 @@ def test_options_are_known_of_all_that_have_a_name() -> None:
         ("prodigyopt.Prodigy", "decouple=True use_bias_correction=False slice_p=11 d_coef=2 d0=1e-05 fsdp_in_use=False",
          {"decouple": "ignored", "use_bias_correction": "bias_correction=false", "slice_p": "unsupported", "d_coef": "d_coef=2",
           "d0": "d0=1e-05", "fsdp_in_use": "ignored"}),
-        ("came_pytorch.CAME", "'eps=(1e-29, 1e-16)' betas=0.9,0.999,0.99", {"eps": "eps1=1e-29 eps2=1e-16", "betas": "betas=(0.9, 0.999, 0.99)"}),
+        ("came_pytorch.CAME", "'eps=(1e-29, 1e-16)' betas=0.9,0.999,0.99",
+         {"eps": "eps1=1e-29 eps2=1e-16", "betas": "betas=(0.9, 0.999, 0.99)"}),
         ("came_pytorch.CAME", "eps=1e-29", {"eps": "eps1=1e-29"}),
         ("lion_pytorch.Lion", "use_triton=True eps=1e-8 cautious=True 'betas=(0.95,0.98)'",
          {"use_triton": "ignored", "eps": "unsupported", "cautious": "unsupported", "betas": "mapped"}),
         ("adamw", "eps=1e-8 amsgrad=True 'betas=(0.9,0.999,0.99)'", {"eps": "ignored", "amsgrad": "amsgrad=true", "betas": "mapped"}),
         ("adamw8bit", "amsgrad=True is_paged=True eps=1e-6", {"amsgrad": "unsupported", "is_paged": "unsupported", "eps": "eps=1e-06"}),
-        ("adamw", "'eps=(1,2)' 'eps2={1}' lr=3 amsgrad=1", {"eps": "unsupported", "eps2": "unsupported", "lr": "unsupported", "amsgrad": "unsupported"}),
+        ("adamw", "'eps=(1,2)' 'eps2={1}' lr=3 amsgrad=1",
+         {"eps": "unsupported", "eps2": "unsupported", "lr": "unsupported", "amsgrad": "unsupported"}),
         ("torch.optim.SGD", "momentum=0 nesterov=False dampening=0.1",
          {"momentum": "momentum=0", "nesterov": "ignored", "dampening": "dampening=0.1"}),
-        ("schedulefree.AdamWScheduleFree", "warmup_steps=2.5 r=0.5 foreach=False", {"warmup_steps": "unsupported", "r": "r=0.5", "foreach": "ignored"}),
+        ("schedulefree.AdamWScheduleFree", "warmup_steps=2.5 r=0.5 foreach=False",
+         {"warmup_steps": "unsupported", "r": "r=0.5", "foreach": "ignored"}),
     ],
 )  # fmt: skip
 def test_arguments_that_the_class_does_not_take_are_dropped(tmp_path: Path, name: str, arguments: str, expected: dict[str, str]) -> None:

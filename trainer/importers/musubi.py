@@ -11,9 +11,9 @@ from .documents import Document
 from .families import Family, find_family
 from .model_rules import family, note_shift
 from .musubi_dataset import NAME, convert_dataset, is_dataset
-from .musubi_rules import ENCODING, TRAINING
+from .musubi_rules import ENCODING, PARTS, TRAINING
 from .musubi_training import add_together
-from .result import Entry, Report
+from .result import Entry, Report, last_part
 from .rules import alone, apply, follow
 
 _ARGUMENTS = ("optimizer_args", "network_args", "lr_scheduler_args")  # each of name=value
@@ -64,10 +64,11 @@ def convert(documents: Sequence[Document], report: Report) -> list[Document]:
             datasets += follow(report, document, entry, is_dataset)
     if training:
         _train(training, report)
+    taken = {entry.key: entry for document in training for entry in document.entries() if report.taken_over(entry)}
     for document in encoding:
         if report.family is None:
             _family(document, {}, report)
-        apply(report, document, ENCODING, NAME)
+        _encode(document, taken, report)
     for document in datasets:
         convert_dataset(document, report)
     return [*training, *encoding, *datasets]
@@ -92,6 +93,16 @@ def _train(documents: Sequence[Document], report: Report) -> None:
         report.notes.append("The command trains the whole model. This version trains a LoRA.")
     if "network_alpha" not in given:
         report.notes.append(f"{NAME} trains a LoRA with an alpha of 1 unless it is told another: adapter.alpha 1 does the same.")
+
+
+def _encode(document: Document, taken: dict[str, Entry], report: Report) -> None:
+    """A command that encodes: what it says of the parts that encode holds where no command before it, nor one that trains, says otherwise."""
+    for entry in document.entries():
+        first = taken.get(entry.key)
+        if entry.key in PARTS and first and first.value != entry.value and entry.value not in (None, ""):
+            report.unsupported(entry, f"{first.name} of {last_part(first.file)} names another, which is taken: {first.value}")
+    apply(report, document, ENCODING, NAME)
+    taken.update((entry.key, entry) for entry in document.entries() if report.taken_over(entry))
 
 
 def _family(document: Document, given: dict[str, Entry], report: Report) -> None:

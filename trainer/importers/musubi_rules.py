@@ -74,13 +74,17 @@ def _tile_size(report: Report, entry: Entry) -> None:
     report.mapped(entry, "memory.vae_tiling", True, "tiles have the size that the VAE was released with")
 
 
+PARTS: dict[str, Rule] = {  # files that both kinds of commands name
+    "vae": _file("vae"),
+    **{name: _file("text_encoders") for name in ("t5", "text_encoder", "text_encoder1", "text_encoder2", "byt5")},
+    **{name: _file("image_encoder") for name in ("clip", "image_encoder")},
+}
+
 FILES: dict[str, Rule] = {
     "environment.*": ignore("it steers the other trainer's process"),
     "launcher.mixed_precision": _launcher_dtype,
     "launcher.*": ignore("it starts processes; here there is one"),
-    "vae": _file("vae"),
-    **{name: _file("text_encoders") for name in ("t5", "text_encoder", "text_encoder1", "text_encoder2", "byt5")},
-    **{name: _file("image_encoder") for name in ("clip", "image_encoder")},
+    **PARTS,
     "vae_dtype": ignore("the VAE's precision belongs to the model family"),
     "text_encoder_dtype": ignore("text encoders run in compute.dtype"),
     "fp8_t5": _SMALL_TEXT,
