@@ -101,7 +101,7 @@ def from_onetrainer(folder: Path, optimizer: dict[str, object]) -> Imported:
 
 @pytest.mark.parametrize("name", NAMED)
 def test_options_that_are_known_are_those_of_the_class(name: str) -> None:
-    taken = inspect.signature(optimizer_class(OptimizerSettings(name=name), "cpu").__init__).parameters
+    taken = inspect.signature(optimizer_class(OptimizerSettings.model_validate({"name": name}), "cpu").__init__).parameters
     assert set(OPTIONS[name]) == set(taken) - SPEED - {"self", "params", "lr", "weight_decay", "adjust_lr_fn"}
     assert {option: taken[option].default for option in OPTIONS[name]} == OPTIONS[name]
 

@@ -68,7 +68,8 @@ def test_what_onetrainer_has_of_the_transformer_overrules_what_it_has_of_the_mod
 @pytest.mark.parametrize(
     ("name", "text", "ends"),
     [
-        ("a.toml", "[model]\ntype = 'wan2.2'\ntransformer_path = '/m/a.safetensors'\nmin_t = 0.875\nmax_t = 0.9\n", ("model.min_t", "model.max_t")),
+        ("a.toml", "[model]\ntype = 'wan2.2'\ntransformer_path = '/m/a.safetensors'\nmin_t = 0.875\nmax_t = 0.9\n",
+         ("model.min_t", "model.max_t")),
         ("a.json", '{"training_method": "LORA", "model_type": "WAN_2_2", "min_noising_strength": 0.875, "max_noising_strength": 0.9}',
          ("min_noising_strength", "max_noising_strength")),
     ],
