@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ _SPELT = {  # names of other packages for what is meant by ours
 _SPEED = ("foreach", "fused", "capturable", "use_triton", "triton", "fsdp_in_use", "log_every")
 _ABSENT = ("relative_step", "scale_parameter", "warmup_init")  # of Adafactor elsewhere; off they mean what is done here
 _BETAS = ("beta1", "beta2", "beta3")
+_BELOW_ONE = ("betas", "beta", "beta3", "momentum")
 _Known = dict[str, Any]
 
 
@@ -74,6 +76,8 @@ def _settle(report: Report, known: _Known, title: str, option: Option) -> None:
         report.unsupported(option.entry, "only numbers, words, switches and lists of them are handed on")
     elif name == "eps1" and "eps2" in known and _fits(value, (1.0, 1.0)):
         _add(report, option, {"eps1": value[0], "eps2": value[1]})
+    elif not _in_range(name, value, known[name]):
+        report.unsupported(option.entry, f"{title} does not take {name} at {_written(value)}")
     elif not _fits(value, known[name]):
         report.unsupported(option.entry, f"{title} takes another kind of value for {name}, such as {_written(known[name])}")
     elif value == known[name]:
@@ -105,12 +109,13 @@ def _add(report: Report, option: Option, given: dict[str, Any]) -> None:
 
 def _listed_betas(report: Report, known: _Known, title: str, option: Option) -> bool:
     """Betas in one setting as settings of the job, where it has them; False if they are an option."""
-    values, usual = list(option.value), known.get("betas")
-    if report.value("optimizer.name") == "other" or usual is None or (len(values) == len(usual) == 3):
+    values, usual = _value(option.value), known.get("betas")
+    listed = isinstance(values, tuple) and len(values) > 1
+    if not listed or report.value("optimizer.name") == "other" or usual is None or (len(values) == len(usual) == 3):
         return False
     for name, value in zip(_BETAS[:2], values, strict=False):
         report.put(f"optimizer.{name}", value)
-    report.mapped(option.entry, "optimizer.beta1, optimizer.beta2", values[:2], f"{title} has two betas" if len(values) > 2 else "")
+    report.mapped(option.entry, "optimizer.beta1, optimizer.beta2", list(values[:2]), f"{title} has two betas" if len(values) > 2 else "")
     return True
 
 
@@ -132,7 +137,7 @@ def _betas(report: Report, known: _Known, title: str, given: dict[str, Option]) 
         _settle(report, known, title, replace(given[name], name="beta" if name == "beta1" else name))
     given = {name: option for name, option in given.items() if int(name[-1]) <= count}
     values = tuple(as_number(given[name].value) if name in given else usual[n] for n, name in enumerate(_BETAS[:count])) if usual else ()
-    fits = _fits(values, usual)
+    fits = _fits(values, usual) and _in_range("betas", values, usual)
     for number, option in enumerate(given.values()):
         if not fits:
             report.unsupported(option.entry, f"{title} takes another kind of value for betas, such as {_written(usual)}")
@@ -172,6 +177,13 @@ def _fits(value: Any, usual: Any) -> bool:
     if isinstance(usual, (int, float)):
         return isinstance(value, int if isinstance(usual, int) else (int, float)) and value == value
     return isinstance(value, type(usual))
+
+
+def _in_range(name: str, value: Any, usual: Any) -> bool:
+    """Whether the numbers in a value are some that the classes take: finite ones but for a usual infinity, betas below 1."""
+    numbers = [each for each in (value if isinstance(value, tuple) else (value,)) if isinstance(each, (int, float))]
+    low, high = (0, 1) if name in _BELOW_ONE else (1 if name == "d" else -math.inf, math.inf)
+    return all((low <= number < high and math.isfinite(number)) or number == usual for number in numbers)
 
 
 def _written(value: Any) -> str:
