@@ -74,6 +74,33 @@ def test_mistakes_in_a_source_name_its_place_and_setting() -> None:
         ({"dataset": {"windows": {"strid": 1}}}, "dataset.windows.strid: is not a setting. Did you mean 'stride'?"),
         ({"dataset": {"sources": [{"kind": "table", "stride": 1}]}}, "dataset.sources.0.stride: is not a setting. It stands elsewhere: "),
         ({"dataset": {"sources": [{"kind": "table", "zz": 1}]}}, "dataset.sources.0.zz: is not a setting. Known names: caption, caption_c"),
+        (
+            {"dataset": {"sources": [{"kind": "table", "folder": "x"}]}},
+            "dataset.sources.0.folder: is not a setting. It stands elsewhere: dataset.sources[].folder of kind folder or paired or list or "
+            "parquet.",
+        ),
+        (
+            {"dataset": {"sources": [{"kind": "parquet", "caption": "x"}]}},
+            "dataset.sources.0.caption: is not a setting. It stands elsewhere: dataset.sources[].caption of kind folder or paired or ",
+        ),
+        (
+            {"dataset": {"sources": [{"kind": "list", "splitt": "x"}]}},
+            "dataset.sources.0.splitt: is not a setting. Did you mean 'dataset.sources[].split of kind hub'?",
+        ),
+        ({"adapter": {"repeats": 2}}, "adapter.repeats: is not a setting. It stands elsewhere: dataset.sources[].repeats."),
+        ({"schedule.steps": 5}, 'schedule.steps: is not a setting. Parts stand inside each other: write {"schedule": {"steps": …}}.'),
+        ({"schedule.stepz": 5}, 'schedule.stepz: is not a setting. Did you mean {"schedule": {"steps": …}}?'),
+        ({"dataset.windows": {}}, 'dataset.windows: is not a setting. Parts stand inside each other: write {"dataset": {"windows": …}}.'),
+        (
+            {"samples.prompts.0.seed": 5},
+            'samples.prompts.0.seed: is not a setting. Parts stand inside each other: write {"samples": {"prompts": [{"seed": …}]}}.',
+        ),
+        (
+            {"dataset": {"windows.size": 3}},
+            'dataset.windows.size: is not a setting. Parts stand inside each other: write {"windows": {"size": …}}.',
+        ),
+        ({"adapter": {"schedule.steps": 5}}, "adapter.schedule.steps: is not a setting. It stands elsewhere: schedule.steps."),
+        ({"training.compile": "on"}, "training.compile: is not a setting. It stands elsewhere: compute.compile."),
         ({"schedule": {"stepz": 3}}, "schedule.stepz: is not a setting. Did you mean 'steps'?"),
         ({"dataset": {"sources": [{"kind": "folder", "foldr": "x"}]}}, "dataset.sources.0.foldr: is not a setting. Did you mean 'folder'?"),
         ({"model": "a.safetensors"}, "model: 'a.safetensors' is not accepted. Give its settings by name: expert, "),

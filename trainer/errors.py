@@ -40,19 +40,15 @@ def fail(where: str, found: str, cure: str = "") -> UserError:
     return UserError(Problem(where, found, cure))
 
 
+def closest(name: str, known: Sequence[str], least: float = 0.6) -> str:
+    """The known name that is spelt most like this one, at least to this ratio of `difflib`; empty if none is."""
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=least)), "")
+
+
 def nearest(name: str, known: Sequence[str]) -> str:
     """A hint naming the closest known name, or all of them if none is close."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"Did you mean '{close[0]}'?" if close else f"Known names: {', '.join(sorted(known))}."
-
-
-def _right_place(name: str, here: Sequence[str], elsewhere: Sequence[str]) -> str:
-    """A hint for a setting that is not one where it stands: the same name in another part, else the nearest here, else the nearest."""
-    if any(path.rpartition(".")[2] == name for path in elsewhere):
-        return f"It stands elsewhere: {' or '.join(elsewhere)}."
-    if elsewhere and not difflib.get_close_matches(name, here, n=1):
-        return f"Did you mean '{elsewhere[0]}'?"
-    return nearest(name, here)
+    close = closest(name, known)
+    return f"Did you mean '{close}'?" if close else f"Known names: {', '.join(sorted(known))}."
 
 
 def from_validation(
@@ -60,20 +56,21 @@ def from_validation(
     known: Callable[[Place], Sequence[str]],
     root: str = "",
     kinds: Sequence[str] = (),
-    elsewhere: Callable[[str], Sequence[str]] = lambda _: (),
+    hint: Callable[[Place], str] | None = None,
 ) -> UserError:
     """Turns pydantic's report into ours: every problem, each with setting, value and cure.
 
-    `known` gives the settings that there are where a wrong one stands, `elsewhere` the paths of those that are named like it or nearly;
-    `kinds` are tags of unions in lists, which pydantic puts between the place in the list and the setting.
+    `known` gives the settings that there are where a wrong one stands, `hint` what to do about the one at a place, if that is
+    more than to take the nearest of them; `kinds` are tags of unions in lists, which pydantic puts between the place in the
+    list and the setting.
     """
     problems = []
     for item in error.errors():
         places = zip(("", *item["loc"]), item["loc"], strict=False)
         where = ".".join([root, *(str(part) for before, part in places if not (isinstance(before, int) and part in kinds))]).strip(".")
         if item["type"] == "extra_forbidden":
-            name = str(item["loc"][-1])
-            problems.append(Problem(where, "is not a setting.", _right_place(name, known(item["loc"]), elsewhere(name))))
+            cure = hint(item["loc"]) if hint else nearest(str(item["loc"][-1]), known(item["loc"]))
+            problems.append(Problem(where, "is not a setting.", cure))
         elif item["type"] == "model_type":
             names = ", ".join(known((*item["loc"], "")))
             problems.append(Problem(where, f"{item['input']!r} is not accepted.", f"Give its settings by name: {names}."))

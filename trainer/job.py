@@ -15,7 +15,7 @@ from .dataset_settings import DatasetSettings, WindowSettings
 from .errors import Place, UserError, fail, from_validation
 from .job_versions import JOB_VERSION, upgraded
 from .optimizer_settings import OptimizerSettings
-from .placed_settings import elsewhere, section_names
+from .placed_settings import right_place, section_names
 from .settings import Settings, Text, setting
 from .size_settings import Bucket, from_text
 from .source_settings import SOURCES, ParquetFolder, Source, VideoFolder
@@ -299,7 +299,7 @@ class TrainingJob(Settings):
         try:
             return cls.model_validate(upgraded(data))
         except ValidationError as error:
-            raise from_validation(error, _known_at, kinds=list(SOURCES), elsewhere=partial(elsewhere, cls)) from None
+            raise from_validation(error, _known_at, kinds=list(SOURCES), hint=partial(right_place, cls)) from None
 
     @classmethod
     def load(cls, path: Path) -> TrainingJob:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, get_args, get_origin
 
-from .errors import Place
+from .errors import Place, closest
 from .settings import Settings
 
 KIND = "kind"  # the setting that tells apart the parts of one list
@@ -26,9 +27,10 @@ class Section:
         return f"{self.path}.{name}".strip(".")
 
 
-def sections(root: type[Settings]) -> list[Section]:
+@lru_cache
+def sections(root: type[Settings]) -> tuple[Section, ...]:
     """All parts of a job, each before the parts inside it; what stands in several kinds of one list is there once."""
-    return list(dict.fromkeys(_inside(Section("", root))))
+    return tuple(dict.fromkeys(_inside(Section("", root))))
 
 
 def _inside(section: Section) -> Iterator[Section]:
@@ -49,8 +51,14 @@ def _parts(annotation: Any, in_list: bool = False) -> Iterator[tuple[type[Settin
 
 def section_names(root: type[Settings], place: Place) -> list[str]:
     """The settings of the part at pydantic's place, which has the numbers in lists and behind them kinds."""
-    known = sections(root)
-    kinds = {section.kind for section in known if section.kind}
+    path, kind = _position(root, place)
+    parts = [each.part for each in sections(root) if each.path == path and (not kind or kind == each.kind)]
+    return sorted({name for part in parts for name in part.model_fields})
+
+
+def _position(root: type[Settings], place: Place) -> tuple[str, str]:
+    """The path and the kind of the part at pydantic's place."""
+    kinds = {section.kind for section in sections(root) if section.kind}
     path, kind = "", ""
     for before, key in zip(("", *place), place, strict=False):
         if isinstance(key, int):
@@ -59,11 +67,56 @@ def section_names(root: type[Settings], place: Place) -> list[str]:
             kind = key
         else:
             path, kind = f"{path}.{key}".strip("."), ""
-    return sorted({name for each in known if each.path == path and (not kind or kind == each.kind) for name in each.part.model_fields})
+    return path, kind
 
 
-def elsewhere(root: type[Settings], name: str) -> list[str]:
-    """The paths of the settings of this name in all of the job, or else of those that are spelt nearly so."""
-    known = [(own, section.path_to(own)) for section in sections(root) for own in section.part.model_fields]
-    close = [name] if any(own == name for own, _ in known) else difflib.get_close_matches(name, [own for own, _ in known], n=1, cutoff=0.75)
-    return list(dict.fromkeys(path for own, path in known if own in close))
+def right_place(root: type[Settings], place: Place) -> str:
+    """What to do about a setting that is not one where it stands.
+
+    It stands inside parts that its name joins by dots, or in another part or another kind; or else it is the nearest here, or
+    the nearest in all of the job.
+    """
+    name, here = str(place[-1]), section_names(root, place[:-1])
+    paths = _paths(root)
+    if "." in name and (nested := _nested(name, _position(root, place[:-1])[0], paths)):
+        return nested
+    own = name.rpartition(".")[2]
+    if same := [_with_kinds(path, kinds) for path, kinds in paths.items() if path.rpartition(".")[2] == own]:
+        return f"It stands elsewhere: {' or '.join(same)}."
+    if close := closest(name, here):
+        return f"Did you mean '{close}'?"
+    if close := closest(name, [path.rpartition(".")[2] for path in paths], least=0.75):
+        path = next(path for path in paths if path.rpartition(".")[2] == close)
+        return f"Did you mean '{_with_kinds(path, paths[path])}'?"
+    return f"Known names: {', '.join(here)}."
+
+
+def _paths(root: type[Settings]) -> dict[str, list[str]]:
+    """The path of each setting, and the kinds of parts that have it where not all of its list do."""
+    found: dict[str, list[str]] = {}
+    for section in sections(root):
+        for name in section.part.model_fields:
+            found.setdefault(section.path_to(name), []).append(section.kind)
+    every = {section.path: [each.kind for each in sections(root) if each.path == section.path] for section in sections(root)}
+    return {path: [] if kinds == every[path.rpartition(".")[0]] else kinds for path, kinds in found.items()}
+
+
+def _with_kinds(path: str, kinds: list[str]) -> str:
+    return f"{path} of kind {' or '.join(kinds)}" if kinds else path
+
+
+def _nested(name: str, here: str, paths: Collection[str]) -> str:
+    """How a setting is written whose name joins parts by dots, seen from the part that it stands in; empty if there is none like it."""
+    path = re.sub(r"\[\d*\]|\.\d+(?=\.|$)", "[]", name)
+    before = f"{here}." if here else ""
+    wanted = before + path
+    if wanted not in paths and path in paths:
+        return f"It stands elsewhere: {path}."
+    found = wanted if wanted in paths else closest(wanted, list(paths), least=0.85)
+    if not (found and found.startswith(before)):
+        return ""
+    written = "…"
+    for part in reversed(found.removeprefix(before).split(".")):
+        inner = f"[{written}]" if part.endswith("[]") else written
+        written = f'{{"{part.removesuffix("[]")}": {inner}}}'
+    return f"Parts stand inside each other: write {written}." if found == wanted else f"Did you mean {written}?"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.importers.test_import import kinds, line
+from trainer.errors import UserError
 from trainer.importers import Imported, import_config
 from trainer.job import TrainingJob
 
@@ -168,3 +169,130 @@ def test_a_model_that_cannot_be_trained_here(tmp_path: Path, program: str, famil
     assert any("whole model" in note for note in command(tmp_path, "--learning_rate 1e-5", "hv_train.py")[0].notes)
     control, _ = command(tmp_path, "--task t2v-14B-FC --dit /m/a.safetensors")
     assert kinds(control, "task", "dit") == {"unsupported"}
+
+
+ENCODE_AND_TRAIN = """\
+python wan_cache_latents.py --dataset_config data.toml --vae /m/old_vae.safetensors --clip /m/clip.safetensors
+python wan_cache_text_encoder_outputs.py --dataset_config data.toml --t5 /m/old_t5.safetensors
+accelerate launch wan_train_network.py --task t2v-14B --dit /m/a.safetensors --vae /m/vae.safetensors {t5} --clip /m/clip.safetensors
+"""
+
+
+def test_the_command_that_trains_says_which_files_are_taken(tmp_path: Path) -> None:
+    """Those of the command that encodes were, and both were said to be."""
+    (tmp_path / "run.sh").write_text(ENCODE_AND_TRAIN.format(t5="--t5 /m/t5.safetensors"), encoding="utf-8")
+    result = import_config([tmp_path / "run.sh"])
+    job = TrainingJob.parse(result.job)
+    assert (job.model.vae, job.model.text_encoders, job.model.image_encoder) == (
+        "/m/vae.safetensors", ["/m/t5.safetensors"], "/m/clip.safetensors",
+    )  # fmt: skip
+    told = {entry.source.rpartition(": ")[0] + entry.source.rpartition("--")[2]: entry for entry in result.lines}
+    for name, program in (("vae", "wan_cache_latents.py"), ("t5", "wan_cache_text_encoder_outputs.py")):
+        (lost,) = (entry for entry in result.lines if entry.source == f"run.sh {program}: --{name}")
+        assert lost.kind == "unsupported" and f"--{name} of run.sh wan_train_network.py names another" in lost.why
+        assert told[f"run.sh wan_train_network.py{name}"].kind == "mapped"
+    assert told["run.sh wan_cache_latents.pyclip"].kind == "ignored"
+
+
+def test_where_the_command_that_trains_names_none_that_can_be_read_the_other_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(ENCODE_AND_TRAIN.format(t5="--t5 /m/t5.pth"), encoding="utf-8")
+    assert TrainingJob.parse(import_config([tmp_path / "run.sh"]).job).model.text_encoders == ["/m/old_t5.safetensors"]
+
+
+def test_noise_levels_that_end_at_boundaries_on_both_sides_choose_no_expert(tmp_path: Path) -> None:
+    """Both were said to choose one, and the last did."""
+    result, job = command(tmp_path, "--task t2v-A14B --dit /m/a.safetensors --min_timestep 875 --max_timestep 900")
+    assert job.model.expert == "all" and kinds(result, "min_timestep", "max_timestep") == {"unsupported"}
+    assert job.model.transformer == "/m/a.safetensors" and not any("two experts" in note for note in result.notes)
+
+
+PLAIN = "learning_rate = 1e-4\nseed = 7\ngradient_checkpointing = true\n"
+
+
+@pytest.mark.parametrize("given", [1, 2])
+@pytest.mark.parametrize("more", ["", "brand_new = 3\n"])
+def test_settings_without_a_model_are_read_with_the_command_that_names_them(tmp_path: Path, given: int, more: str) -> None:
+    """Only files with dit or network_module were taken for them, and others said to be missing."""
+    (tmp_path / "mine.toml").write_text(f"[train]\n{PLAIN}{more}", encoding="utf-8")
+    flags = "--config_file conf/mine --dit /m/a.safetensors --network_dim 8 --seed 3"
+    (tmp_path / "train.sh").write_text(f"python hv_train_network.py {flags}\n", encoding="utf-8")
+    result = import_config([tmp_path / "train.sh", tmp_path / "mine.toml"][:given])
+    job = TrainingJob.parse(result.job)
+    assert (job.optimizer.learning_rate, job.schedule.seed, job.adapter.rank) == (1e-4, 3, 8)
+    assert (job.model.family, job.memory.gradient_checkpointing) == ("hunyuan_video", "full")
+    assert not more or line(result, "brand_new").kind == "unsupported"
+    assert line(result, "config_file").kind == "ignored"
+
+
+def test_settings_without_a_model_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(PLAIN, encoding="utf-8")
+    result = import_config([tmp_path / "mine.toml"])
+    assert result.format == "musubi-tuner" and result.job["optimizer"]["learning_rate"] == 1e-4
+    (tmp_path / "other.toml").write_text(f"pretrained_model_name_or_path = 'a'\n{PLAIN}", encoding="utf-8")
+    with pytest.raises(UserError, match="no configuration of a trainer"):
+        import_config([tmp_path / "other.toml"])
+
+
+BOTH = (
+    "[general]\nresolution = [832, 480]\nnum_repeats = 2\nlearning_rate = 1e-4\n[[datasets]]\nvideo_directory = 'clips'\n"
+    "target_frames = [81]\n[train]\nnetwork_dim = 8\ndit = '/m/a.safetensors'\n"
+)
+
+
+@pytest.mark.parametrize("files", [["both.toml"], ["train.sh"], ["train.sh", "both.toml"]])
+@pytest.mark.parametrize("dataset_config", ["", " --dataset_config both.toml"])
+def test_datasets_and_settings_in_one_file(tmp_path: Path, files: list[str], dataset_config: str) -> None:
+    """Only the datasets were read."""
+    (tmp_path / "both.toml").write_text(BOTH, encoding="utf-8")
+    (tmp_path / "train.sh").write_text(f"python wan_train_network.py --config_file both.toml{dataset_config}\n", encoding="utf-8")
+    result = import_config([tmp_path / name for name in files])
+    job = TrainingJob.parse(result.job)
+    assert (job.adapter.rank, job.optimizer.learning_rate, job.model.transformer) == (8, 1e-4, "/m/a.safetensors")
+    (source,) = result.job["dataset"]["sources"]
+    assert (source["folder"], source["repeats"]) == ("clips", 2)
+    assert result.job["dataset"]["buckets"] == [{"frames": 81, "height": 480, "width": 832}]
+    assert not [entry for entry in result.lines if entry.kind == "unsupported"]
+
+
+@pytest.mark.parametrize("given", [["train.sh"], ["train.sh", "both.toml"], ["train.sh", "both.toml", "data.toml"]])
+def test_datasets_beside_settings_give_way_to_the_file_that_is_named(tmp_path: Path, given: list[str]) -> None:
+    (tmp_path / "both.toml").write_text(BOTH, encoding="utf-8")
+    (tmp_path / "data.toml").write_text(DATASET.replace("clips", "others"), encoding="utf-8")
+    (tmp_path / "train.sh").write_text("python wan_train_network.py --config_file both --dataset_config data.toml\n", encoding="utf-8")
+    result = import_config([tmp_path / name for name in given])
+    assert [source["folder"] for source in result.job["dataset"]["sources"]] == ["others"] and result.job["adapter"]["rank"] == 8
+    (lost,) = (entry for entry in result.lines if entry.source == "both.toml: datasets.0.video_directory")
+    assert lost.kind == "ignored" and "another file of datasets" in lost.why
+
+
+def test_a_stray_setting_does_not_make_a_dataset_file_one_of_training(tmp_path: Path) -> None:
+    (tmp_path / "data.toml").write_text(f"stray = 1\n{DATASET}", encoding="utf-8")
+    result = import_config([tmp_path / "data.toml"])
+    assert line(result, "stray").kind == "unsupported" and not any("alpha" in note for note in result.notes)
+
+
+def test_a_setting_in_two_sections_is_told_with_its_lines(tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text("[a]\nnetwork_dim = 8\n[b]\nseed = 1\nnetwork_dim = 16\n", encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        import_config([file])
+    (problem,) = caught.value.problems
+    assert (problem.where, problem.found) == (f"{file}, lines 2 and 5", "network_dim has several values.")
+    file.write_text("[a]\nnetwork_dim = 8\n[b]\nseed = 1\nnetwork_dim = 8\n", encoding="utf-8")
+    assert import_config([file]).job["adapter"]["rank"] == 8
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "python -m musubi_tuner.wan_train_network", "accelerate launch --num_processes 1 -m musubi_tuner.wan_train_network",
+        "accelerate launch --module src.musubi_tuner.wan_train_network", "uv run python -m wan_train_network",
+        "python -m accelerate.commands.launch --num_processes 1 src/musubi_tuner/wan_train_network.py",
+        "python -m torch.distributed.run --nproc_per_node 1 -m musubi_tuner.wan_train_network",
+    ],
+)  # fmt: skip
+def test_programs_that_are_run_as_modules(tmp_path: Path, start: str) -> None:
+    (tmp_path / "train.sh").write_text(f"{start} --task t2v-14B --dit /m/a.safetensors --network_dim 8\n", encoding="utf-8")
+    result = import_config([tmp_path / "train.sh"])
+    assert result.format == "musubi-tuner" and result.job["model"] == {"family": "wan", "transformer": "/m/a.safetensors"}
+    assert result.job["adapter"]["rank"] == 8

@@ -156,3 +156,23 @@ def test_the_kind_of_a_dataset_that_is_not_here() -> None:
     assert guessed_kind("finetrainers/crush-smol") == "hub"
     assert {guessed_kind(path) for path in ("-x/y", "a" * 5000, "a\0/b", "_a/b")} == {"folder"}
     assert {guessed_kind(path) for path in ("/data/clips", "./data/clips", r"C:\data\clips", "clips")} == {"folder"}
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "found", "cure"),
+    [
+        ("a = 1\nsdpa\nb = 2\n", "line 2", "sdpa has no value.", "sdpa = true"),
+        ("a = 1\n--fp8_base # quick\n", "line 2", "fp8_base has no value.", "fp8_base = true"),
+        ("a = 1\nsdpa = # on\n", "line 2", "sdpa has no value.", "sdpa = true"),
+        ("a = 1\nsdpa", "line 2", "sdpa has no value.", "sdpa = true"),
+        ("a = 1\nb = 2\na = 3\n", "line 3", "a is given before, in line 1.", "Keep the one that holds."),
+        ("[m]\na = 1\n[n]\na = 1\n'a' = [\n  1,\n]\n", "line 5", "a is given before, in line 4.", "Keep the one that holds."),
+        ("[model]\na = 1\n[b]\n[model]\nc = 1\n", "line 4", "[model] is given before, in line 1.", "Join the two."),
+    ],
+)
+def test_mistakes_in_toml_are_told_with_their_line(text: str, where: str, found: str, cure: str, tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        import_config([tmp_path / "a.toml"])
+    (problem,) = caught.value.problems
+    assert (problem.where, problem.found) == (f"{tmp_path / 'a.toml'}, {where}", found) and cure in problem.cure

@@ -47,7 +47,7 @@ DIRECTION = [
     ),  # related
     (r"trainer/models/(\w+)/.*", rf"{GROUND}|trainer/models/((?!__)\w+\.py|{{0}}/.*)|{TYPES}"),
     (r"trainer/models/.*", rf"{GROUND}|trainer/models/.*|{HELD}"),
-    (r"trainer/importers/.*", rf"{GROUND}|trainer/(importers/.*|combinations\.py)"),
+    (r"trainer/importers/.*", rf"{GROUND}|trainer/(importers/.*|combinations\.py|optimizer_options\.py)"),
     (r"trainer/(rewards)/.*", rf"{GROUND}|trainer/{{0}}/.*"),
     (r"trainer/(demo/.*|__main__\.py)", r"trainer/.*"),
     (r"trainer/.*", r"trainer/(?!demo/|__main__).*"),

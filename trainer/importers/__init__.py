@@ -11,6 +11,7 @@ from . import diffusion_pipe, fastvideo, finetrainers, musubi, onetrainer, sampl
 from .documents import Document, read
 from .legality import make_legal
 from .model_rules import note_model
+from .optimizer_arguments import settle_options
 from .result import Imported, Line, Report
 from .sources import note_missing
 from .table import remaining, table
@@ -48,7 +49,7 @@ def import_config(paths: Sequence[Path | str]) -> Imported:
     report = Report([document for path in dict.fromkeys(map(Path, paths)) for document in read(path)])
     groups: dict[str, list[Document]] = {}
     for document in report.documents:
-        groups.setdefault(_format(document), []).append(document)
+        groups.setdefault(_format(document, report.documents), []).append(document)
     trainers = [name for name in groups if name != PROMPTS]
     if len(trainers) > 1:
         raise fail(", ".join(map(str, paths)), f"are of several trainers: {', '.join(trainers)}.", "Import one run at a time.")
@@ -57,14 +58,17 @@ def import_config(paths: Sequence[Path | str]) -> Imported:
     for name in order:
         documents += IMPORTERS[name].convert(groups[name], report)
     note_missing(report)
+    settle_options(report)
     make_legal(report)
     note_model(report)
     report.notes.append("Settings that the file leaves out have Video Trainer's defaults, not the other trainer's.")
     return report.result(" and ".join(order), (entry for document in documents for entry in document.entries()))
 
 
-def _format(document: Document) -> str:
+def _format(document: Document, others: Sequence[Document]) -> str:
     name = next((name for name, importer in IMPORTERS.items() if importer.recognises(document)), "")
+    if not name and musubi.is_named(document, others):
+        return "musubi-tuner"
     if not name:
         known = "TOML of diffusion-pipe or musubi-tuner, OneTrainer JSON, command lines of musubi-tuner, finetrainers or FastVideo"
         raise fail(str(document.path), "is no configuration of a trainer known here.", f"Known: {known}, validation.json or .csv.")

@@ -8,7 +8,7 @@ from .diffusion_pipe_dataset import convert_dataset, is_dataset
 from .documents import Document
 from .memory_rules import GRADIENTS_STAY, compiling, lora_precision, swapped_blocks
 from .model_rules import ONE_OR_OTHER, family, frozen_weights, guidance, model, noise_levels, note_shift, one_expert, part
-from .optimizer_rules import any_option, betas, library_optimizer, option
+from .optimizer_rules import any_option, betas, library_optimizer
 from .result import Entry, Report
 from .rules import Rule, alone, apply, choice, follow, ignore, off, only, refuse, run_name, to, where_on
 from .sizes import whole
@@ -140,7 +140,6 @@ TRAINING: dict[str, Rule] = {
     "optimizer.lr": to("optimizer.learning_rate"),
     "optimizer.betas": betas,
     "optimizer.weight_decay": to("optimizer.weight_decay"),
-    "optimizer.eps": option("eps", 1e-8),
     "optimizer.*": any_option,
 }
 

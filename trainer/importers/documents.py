@@ -94,7 +94,7 @@ def _documents(path: Path) -> list[Document]:
             return [Document(path, _json(path, text))]
         except UserError:
             pass  # "[general]" begins a TOML file too
-    if found := commands(text):
+    if found := commands(text, path):
         twice = [command.program for n, command in enumerate(found) if command.program in [other.program for other in found[:n]]]
         if twice:
             raise fail(str(path), f"runs {twice[0] or 'its command'} several times with other settings.", "Keep the one to import.")
@@ -131,13 +131,43 @@ def _toml(path: Path, text: str) -> dict[str, Any]:
     try:
         data = parser.loads(text)
     except ValueError as error:  # a number of thousands of digits is not a TOMLDecodeError
-        number = int(found[1]) if (found := re.search(r"at line (\d+)", str(error))) else 0
+        at_end = len(text.rstrip().split("\n")) if "at end of document" in str(error) else 0
+        number = int(found[1]) if (found := re.search(r"at line (\d+)", str(error))) else at_end
         if quoted := _quoted_backslash(text, number):
             raise _toml_backslash(path, number, quoted) from None
+        if known := number and _toml_mistake(path, text, number):
+            raise known from None
         raise fail(str(path), f"is not TOML: {error}.", "Put it right there and try again.") from None
     if (number := _eaten_backslash(data, text)) and (quoted := _quoted_backslash(text, number)):
         raise _toml_backslash(path, number, quoted)
     return data
+
+
+def _toml_mistake(path: Path, text: str, number: int) -> UserError | None:
+    """The mistake on a line that the parser stopped at, if it is one that people make: a switch without a value, or a name given twice."""
+    lines = text.split("\n")
+    while number > 1 and not re.match(r"\s*(\[|-{0,2}[\w\"'-]+\s*(=|#|$))", lines[number - 1]):
+        number -= 1  # from the end of a value of several lines to its name
+    line = lines[number - 1].partition("#")[0].strip()
+    where, name = f"{path}, line {number}", line.partition("=")[0].strip("-\"' \t")
+    if re.fullmatch(r"-{0,2}[\w\"'-]+\s*=?", line):
+        return fail(where, f"{name} has no value.", f"Write it as {name} = true if it is a switch, else with its value, or leave it out.")
+    same = _lines_of(lines[: number - 1], line if line.startswith("[") else name)
+    if not same or not name:
+        return None
+    cure = "Join the two." if line.startswith("[") else "Keep the one that holds."
+    return fail(where, f"{line if line.startswith('[') else name} is given before, in line {same[-1]}.", cure)
+
+
+def lines_of(path: Path, name: str) -> list[int]:
+    """The lines of a TOML file, counted from 1, on which a setting is given."""
+    return _lines_of(_text(path).split("\n"), name)
+
+
+def _lines_of(lines: list[str], name: str) -> list[int]:
+    """The lines that give a setting or begin a table, which is named with its brackets."""
+    pattern = rf"\s*{re.escape(name)}" if name.startswith("[") else rf"""\s*["']?{re.escape(name)}["']?\s*="""
+    return [number for number, line in enumerate(lines, 1) if re.match(pattern, line)]
 
 
 def _toml_parser() -> Any:

@@ -40,7 +40,7 @@ def family(report: Report, entry: Entry) -> None:
 
 def model(report: Report, entry: Entry) -> None:
     """The rule for a whole model: a diffusers folder, a hub id, or a single file."""
-    if _single(entry.value):
+    if is_single(entry.value):
         part("transformer")(report, entry)
     elif _untrained(report):
         report.unsupported(entry, f"{report.family} cannot be trained by this version")
@@ -63,8 +63,10 @@ def part(name: str, slot: str = "") -> Rule:
             report.unsupported(entry, f"{report.family} cannot be trained by this version")
         elif report.value("model.source"):
             report.unsupported(entry, f"{ONE_OR_OTHER}; the first is taken")
-        elif not all(map(_single, entry.values)):
+        elif not all(map(is_single, entry.values)):
             report.unsupported(entry, f"no single file of .safetensors or .gguf; in {target} choose {choose}")
+        elif name != "text_encoders" and report.value(target) not in (None, "", str(entry.value)):
+            report.unsupported(entry, f"another setting names this part, which is taken: {target} is '{report.value(target)}'")
         else:
             files = list(map(str, entry.values))
             report.put(target, [*(report.value(target) or []), *files] if name == "text_encoders" else files[0])
@@ -76,7 +78,7 @@ def part(name: str, slot: str = "") -> Rule:
 def one_expert(report: Report, entry: Entry) -> None:
     """The rule for a diffusion model's file; where the noise levels chose the second of two experts, it is that of this one."""
     part("transformer", "transformer_low" if report.value("model.expert") == "low" else "")(report, entry)
-    if report.value("model.expert"):
+    if report.value("model.expert") in ("high", "low"):
         both = "model.transformer takes the file for high noise, model.transformer_low the other"
         report.notes.append(f"A model of two experts is loaded whole: {both}.")
 
@@ -90,11 +92,19 @@ def guidance(report: Report, entry: Entry) -> None:
 
 
 def noise_levels(expert: str, whole: int) -> Rule:
-    """The rule for the end of the trained noise levels on one side: at a boundary of a model with two experts it chooses one of them."""
+    """The rule for the end of the trained noise levels on one side: at a boundary of a model with two experts it chooses one of them.
+
+    Where both ends are at boundaries they leave neither expert's levels, and none is chosen.
+    """
 
     def rule(report: Report, entry: Entry) -> None:
         if entry.value == whole:
             report.ignored(entry, "all noise levels are trained on this side")
+        elif report.family and entry.value in report.family.boundaries and report.value("model.expert") not in (None, expert):
+            why = "noise levels that end at a boundary on both sides are those of neither expert"
+            report.withdraw("model.expert", why)
+            report.put("model.expert", "all")
+            report.unsupported(entry, why)
         elif report.family and entry.value in report.family.boundaries:
             report.put("model.expert", expert)
             report.mapped(entry, "model.expert", expert)
@@ -137,7 +147,8 @@ def _untrained(report: Report) -> bool:
     return report.family is not None and not report.family.trained
 
 
-def _single(value: object) -> bool:
+def is_single(value: object) -> bool:
+    """Whether a place is that of a single file."""
     return str(value).lower().endswith(SINGLE_FILES)
 
 

@@ -53,6 +53,11 @@ for _place in ("general", "datasets.#"):
     }
 
 
+def is_general(name: str) -> bool:
+    """Whether a setting of [general] is one that datasets share."""
+    return f"general.{name}" in RULES or name in ("resolution", "target_frames")
+
+
 def is_dataset(document: Document) -> bool:
     """A TOML with [[datasets]] that name a directory or a JSON-lines file of videos or images."""
     datasets = document.data.get("datasets")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from .memory_rules import AS_AUTO, attention, compiling, swapped_blocks
 from .model_rules import IN_DTYPE, frozen_weights, guidance, part
 from .musubi_dataset import WINDOW
-from .optimizer_rules import any_option, betas, optimizer, option
+from .optimizer_rules import any_option, betas, optimizer
 from .result import Entry, Report
 from .rules import Rule, choice, ignore, is_off, off, once, only, refuse, run_name, to, where_on
 
@@ -63,10 +63,6 @@ def _optimizer(report: Report, entry: Entry) -> None:
     optimizer(report, replace(entry, value=str(entry.value).rpartition(".")[2]))
 
 
-def _betas(report: Report, entry: Entry) -> None:
-    betas(report, replace(entry, value=str(entry.value).strip("()[]")))
-
-
 def _forward(report: Report, entry: Entry) -> None:
     report.put("model.sampling_order", "forward")
     report.mapped(entry, "model.sampling_order", "forward")
@@ -78,13 +74,17 @@ def _tile_size(report: Report, entry: Entry) -> None:
     report.mapped(entry, "memory.vae_tiling", True, "tiles have the size that the VAE was released with")
 
 
+PARTS: dict[str, Rule] = {  # files that both kinds of commands name
+    "vae": _file("vae"),
+    **{name: _file("text_encoders") for name in ("t5", "text_encoder", "text_encoder1", "text_encoder2", "byt5")},
+    **{name: _file("image_encoder") for name in ("clip", "image_encoder")},
+}
+
 FILES: dict[str, Rule] = {
     "environment.*": ignore("it steers the other trainer's process"),
     "launcher.mixed_precision": _launcher_dtype,
     "launcher.*": ignore("it starts processes; here there is one"),
-    "vae": _file("vae"),
-    **{name: _file("text_encoders") for name in ("t5", "text_encoder", "text_encoder1", "text_encoder2", "byt5")},
-    **{name: _file("image_encoder") for name in ("clip", "image_encoder")},
+    **PARTS,
     "vae_dtype": ignore("the VAE's precision belongs to the model family"),
     "text_encoder_dtype": ignore("text encoders run in compute.dtype"),
     "fp8_t5": _SMALL_TEXT,
@@ -157,8 +157,7 @@ TRAINING: dict[str, Rule] = {
     "sample_prompts": refuse("these prompts are not read; write them into samples.prompts"),
     "optimizer_type": _optimizer,
     "optimizer_args.weight_decay": to("optimizer.weight_decay"),
-    "optimizer_args.betas": _betas,
-    "optimizer_args.eps": option("eps", 1e-8),
+    "optimizer_args.betas": betas,
     "optimizer_args.*": any_option,
     "optimizer_args": refuse("arguments are name=value; write them into optimizer.options"),
     "learning_rate": to("optimizer.learning_rate"),

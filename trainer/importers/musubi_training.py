@@ -10,6 +10,11 @@ from .result import Entry, Report
 from .rules import as_number, is_off, only, plain, to
 from .sizes import whole
 
+TOGETHER = (  # the settings that get their lines here
+    "min_timestep", "max_timestep", "dit", "dit_high_noise", "timestep_boundary", "timestep_sampling", "weighting_scheme",
+    "discrete_flow_shift", "sigmoid_scale", "logit_mean", "logit_std", "gradient_checkpointing", "gradient_checkpointing_cpu_offload",
+    "max_train_steps", "lr_warmup_steps",
+)  # fmt: skip
 _METHODS = {"sigma": "uniform", "uniform": "uniform", "sigmoid": "logit-normal", "shift": "logit-normal"}
 _BY_SIZE = "objective.shift is one value for all sizes"
 _LOGIT_NORMAL = "logitnormal"

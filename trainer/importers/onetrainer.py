@@ -8,11 +8,11 @@ from typing import Any
 
 from .documents import Document
 from .families import find_family
-from .model_rules import family, note_shift
+from .model_rules import family, is_single, note_shift
 from .onetrainer_concepts import CONCEPTS, add_concepts, is_concepts
 from .onetrainer_lists import SAMPLES, add_samples, is_samples
 from .onetrainer_memory import add_memory
-from .onetrainer_rules import RULES
+from .onetrainer_rules import PARTS, RULES
 from .result import Entry, Report
 from .rules import alone, apply, as_number, follow, to
 from .sizes import Size, add_buckets, joined, shapes, tell, whole
@@ -50,6 +50,7 @@ def convert(documents: Sequence[Document], report: Report) -> list[Document]:
         _shape(report, entries)
         _by_steps(report, entries)
         add_memory(report, entries)
+        _of_the_transformer(report, entries)
         add_concepts(report, entries, "concepts", masks)
         add_samples(report, entries, "samples")
         apply(report, document, RULES, NAME)
@@ -61,6 +62,16 @@ def convert(documents: Sequence[Document], report: Report) -> list[Document]:
         add_samples(report, {entry.key: entry for entry in document.entries()}, "data")
         apply(report, document, {f"data.{name.partition('.')[2]}": rule for name, rule in SAMPLES.items()}, NAME)
     return [*configurations, *lists, *samples]
+
+
+def _of_the_transformer(report: Report, entries: dict[str, Entry]) -> None:
+    """Its own file and rate, which overrule those of the whole model."""
+    own, base = entries.get("transformer.model_name"), entries.get("base_model_name")
+    if own and own.value and base and is_single(base.value):
+        PARTS["transformer.model_name"](report, own)
+    own, base = entries.get("transformer.learning_rate"), entries.get("learning_rate")
+    if own and base and own.value is not None:
+        report.ignored(base, "transformer.learning_rate overrules it")
 
 
 def _masks(configurations: Sequence[Document]) -> bool:

@@ -6,7 +6,7 @@ from .memory_rules import GRADIENTS_STAY, NOT_TRAINING, attention, compiling, lo
 from .model_rules import IN_DTYPE, family, frozen_weights, guidance, model, noise_levels, part
 from .onetrainer_concepts import CONCEPTS
 from .onetrainer_lists import SAMPLES
-from .optimizer_rules import optimizer, option
+from .optimizer_rules import any_option_in_use, optimizer, option
 from .result import Entry, Report
 from .rules import OFF, Rule, as_number, choice, ignore, off, only, plain, refuse, run_name, to
 
@@ -17,7 +17,6 @@ _PLAIN_WEIGHTS = only(
     "of the parts only the transformer is quantised",
 )
 _UNTRAINED = only([False], "it is not trained here either", "only LoRAs of the transformer are trained by this version")
-_NO_OPTION = "the optimizer is used with its usual options; others go into optimizer.options"
 _LATER = "no setting for this yet"
 
 
@@ -168,19 +167,12 @@ RULES: dict[str, Rule] = {
     "perturbation_noise_weight": off("noise is plain"),
     "optimizer": optimizer,
     "optimizer.optimizer": optimizer,
-    "optimizer.beta1": to("optimizer.beta1"),
-    "optimizer.beta2": to("optimizer.beta2"),
+    **{f"optimizer.{name}": option(name) for name in ("beta1", "beta2", "beta3")},
     "optimizer.weight_decay": to("optimizer.weight_decay"),
-    "optimizer.eps": option("eps", 1e-8),
-    "optimizer.d_coef": option("d_coef", 1),
-    "optimizer.d0": option("d0", 1e-6),
-    "optimizer.clip_threshold": option("clip_threshold", 1),
-    "optimizer.nesterov": option("nesterov", False),
-    "optimizer.amsgrad": option("amsgrad", False),
     "optimizer.fused": ignore("AdamW is fused on a card"),
     "optimizer.fused_back_pass": off(GRADIENTS_STAY),
     "optimizer.stochastic_rounding": ignore("steps of a LoRA in bf16 are always rounded up or down by chance; in fp32 nothing is rounded"),
-    "optimizer.*": off(_NO_OPTION),
+    "optimizer.*": any_option_in_use,
     "optimizer_defaults.*": ignore("it belongs to other optimizers"),
     "ema": off("there is no moving average of the weights yet"),
     "ema_*": ignore("it belongs to ema"),

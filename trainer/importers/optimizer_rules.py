@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
+from ..optimizer_settings import OURS
 from .result import Entry, Report
 from .rules import Rule, as_number, is_off, plain, to
 
@@ -72,41 +72,33 @@ def eight_bit(report: Report, entry: Entry) -> None:
 
 def betas(report: Report, entry: Entry) -> None:
     """The rule for all betas in one setting, a list or text with a comma."""
-    values = [as_number(value) for value in (entry.value if isinstance(entry.value, list) else str(entry.value).split(","))]
-    if len(values) == 3 and all(isinstance(value, (int, float)) for value in values):
-        _add_option(report, entry, "betas", f"({', '.join(map(str, values))})")
-        return
-    if len(values) != 2:
+    values = [as_number(value) for value in (entry.value if isinstance(entry.value, list) else str(entry.value).strip("()[]").split(","))]
+    if len(values) in (2, 3):
+        report.wait(entry, "betas", values)
+    else:
         report.unsupported(entry, "an optimizer has two betas, or three")
-        return
-    report.put("optimizer.beta1", values[0])
-    report.put("optimizer.beta2", values[1])
-    report.mapped(entry, "optimizer.beta1, optimizer.beta2", values)
 
 
-def option(name: str, usual: Any) -> Rule:
-    """Hands the value on as the optimizer's argument `name`, unless it is what is used here anyway."""
-
-    def rule(report: Report, entry: Entry) -> None:
-        if plain(entry.value) == plain(usual):
-            report.ignored(entry, "the same here")
-        elif isinstance(entry.value, (list, dict)):
-            report.unsupported(entry, "only numbers, words and switches are handed on; write it into optimizer.options")
-        else:
-            _add_option(report, entry, name, str(as_number(entry.value)))
-
-    return rule
+def option(name: str) -> Rule:
+    """Hands the value on as the optimizer's argument `name`, if the class that is used takes it."""
+    return lambda report, entry: report.wait(entry, name, entry.value)
 
 
 def any_option(report: Report, entry: Entry) -> None:
     """The rule for an argument of the optimizer that has no setting of its own."""
     name = entry.key.rpartition(".")[2]
-    if report.value("optimizer.name") in (None, "AdamW", "AdamW 8-bit") and name != "amsgrad":
-        report.unsupported(entry, "AdamW is used without it")
-    elif name.isidentifier():
-        option(name, object())(report, entry)
+    if name.isidentifier() and name not in OURS:
+        report.wait(entry, name, entry.value)
     else:
         report.unsupported(entry, "it is no argument of an optimizer")
+
+
+def any_option_in_use(report: Report, entry: Entry) -> None:
+    """The same where the arguments of all optimizers are in the file, those that are not used switched off."""
+    if is_off(entry.value):
+        report.wait(entry, entry.key.rpartition(".")[2], entry.value, off=True)
+    else:
+        any_option(report, entry)
 
 
 def _put(report: Report, entry: Entry, name: str) -> None:
@@ -118,9 +110,3 @@ def _put_class(report: Report, entry: Entry, name: str) -> None:
     report.put("optimizer.name", "other")
     report.put("optimizer.other", name)
     report.mapped(entry, "optimizer.other", name, "the class of this name in pytorch_optimizer")
-
-
-def _add_option(report: Report, entry: Entry, name: str, value: str) -> None:
-    text = f"{name}={value}"
-    report.put("optimizer.options", f"{report.value('optimizer.options') or ''} {text}".strip())
-    report.mapped(entry, "optimizer.options", text)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["mapped", "rounded", "ignored", "unsupported"]
 DEFAULTS: dict[str, Any] = TrainingJob().model_dump(mode="json")
+ADDED = ("optimizer.options",)  # to which several settings add
 _SECRET = re.compile(r"(^|[._-])(hf_|hub_|huggingface_)?token$|api_key|password|secret", re.IGNORECASE)
 
 
@@ -61,6 +62,16 @@ class Entry:
         return self.value if isinstance(self.value, list) else [self.value]
 
 
+@dataclass(frozen=True)
+class Option:
+    """An argument of the optimizer, which waits until all files have been read and it is known which optimizer that is."""
+
+    entry: Entry
+    name: str
+    value: Any
+    off: bool = False  # whether it says nothing of an optimizer that has no such argument
+
+
 @dataclass
 class Report:
     """The job and the lines while the files are read; each entry is answered once."""
@@ -70,6 +81,7 @@ class Report:
     windowed: bool = False
     job: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    waiting: list[Option] = field(default_factory=list)
     _lines: dict[Entry, Line] = field(default_factory=dict)
 
     def value(self, target: str) -> Any:
@@ -99,6 +111,10 @@ class Report:
         """The job cannot hold the setting, so the run will differ in it."""
         self._answer(entry, "unsupported", "", entry.value, why)
 
+    def wait(self, entry: Entry, name: str, value: Any, off: bool = False) -> None:
+        """The setting is the argument `name` of the optimizer and gets its line when it is known which class that is."""
+        self.waiting.append(Option(entry, name, value, off))
+
     def withdraw(self, target: str, why: str) -> None:
         """Says of a setting of the job that it was taken over and is not any more; a note does where no line has it alone."""
         lines = [entry for entry, line in self._lines.items() if line.target == target]
@@ -109,15 +125,39 @@ class Report:
             self.notes.append(f"{why}.")
 
     def answered(self, entry: Entry) -> bool:
-        """Whether the entry has its line."""
-        return entry in self._lines
+        """Whether the entry has its line, or waits for it."""
+        return entry in self._lines or any(option.entry == entry for option in self.waiting)
+
+    def taken_over(self, entry: Entry) -> bool:
+        """Whether the entry is in the job."""
+        return entry in self._lines and self._lines[entry].kind in ("mapped", "rounded")
 
     def result(self, name: str, entries: Iterable[Entry]) -> Imported:
         """The finished import of these entries, in their order."""
         entries = list(entries)
+        self._tell_overruled()
         files = _short_names(dict.fromkeys(entry.file for entry in entries))
         lines = tuple(_named(self._lines[entry], files[entry.file] if len(files) > 1 else "") for entry in entries)
         return Imported(name, tuple(files.values()), _changed(self.job, DEFAULTS), lines, tuple(self.notes))
+
+    def _tell_overruled(self) -> None:
+        """Of several settings that set one of the job to different values, the one that holds is said to be taken over, and it alone."""
+        for entry, line in list(self._lines.items()):
+            part, _, name = line.target.partition(".")
+            usual = DEFAULTS.get(part, {}).get(name, [])
+            held = usual if self.value(line.target) is None else self.value(line.target)
+            if line.kind != "mapped" or isinstance(usual, list) or line.target in ADDED or line.value == held:
+                continue
+            other = next((other for other, found in self._lines.items() if found.target == line.target and found.value == held), None)
+            del self._lines[entry]
+            who = (
+                "another setting"
+                if other is None
+                else other.name
+                if other.file == entry.file
+                else f"{other.name} of {last_part(other.file)}"
+            )
+            self.unsupported(entry, f"{who} overrules it: {line.target} is {held}")
 
     def _answer(self, entry: Entry, kind: Kind, target: str, value: Any, why: str) -> None:
         assert entry not in self._lines, f"{entry.name} is answered twice"
@@ -128,8 +168,13 @@ class Report:
 def _short_names(files: Iterable[str]) -> dict[str, str]:
     """Files without their folders, unless two are then the same."""
     files = list(files)
-    names = [re.split(r"[\\/]", file)[-1] for file in files]
+    names = list(map(last_part, files))
     return {file: name if names.count(name) == 1 else file for file, name in zip(files, names, strict=True)}
+
+
+def last_part(file: str) -> str:
+    """A file without its folders."""
+    return re.split(r"[\\/]", file)[-1]
 
 
 def _named(line: Line, file: str) -> Line:

@@ -26,7 +26,7 @@ def apply(report: Report, document: Document, rules: Mapping[str, Rule], trainer
     for entry in document.entries():
         if report.answered(entry):
             continue
-        rule = _find(rules, entry.key)
+        rule = find_rule(rules, entry.key)
         if entry.value is None or entry.value in ("", [], {}):
             report.ignored(entry, "it is empty")
         elif rule is None:
@@ -41,7 +41,8 @@ def alone(documents: Sequence[Document]) -> None:
         raise fail(", ".join(document.label for document in documents), "are several runs.", "Import one run at a time.")
 
 
-def _find(rules: Mapping[str, Rule], key: str) -> Rule | None:
+def find_rule(rules: Mapping[str, Rule], key: str) -> Rule | None:
+    """The rule of a setting, by its name or the first pattern that fits it."""
     name = re.sub(r"(?<![^.])\d+(?![^.])", "#", key)
     return rules.get(name) or next((rule for pattern, rule in rules.items() if fnmatchcase(name, pattern)), None)
 

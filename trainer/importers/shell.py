@@ -1,14 +1,18 @@
-"""The commands of a shell script as programs with settings."""
+"""The commands of a script, of a shell, cmd or PowerShell, as programs with settings."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from .shell_windows import WindowsScript, of_windows
 from .shell_words import Script, Statement
 
-_PRINTING = {"echo", "printf", "cat", "#"}
+_PRINTING = {"echo", "printf", "cat", "#", "write-host", "write-output"}
+_MODULE = ("-m", "--module")  # that run a module: Python's, and what accelerate calls it too
+_LAUNCHERS = ("accelerate", "torch.distributed", "deepspeed")  # modules that run the program named behind them
 
 
 @dataclass(frozen=True)
@@ -19,9 +23,10 @@ class Command:
     data: dict[str, Any]
 
 
-def commands(text: str) -> list[Command]:
-    """The commands of a script that have settings (--name value …), in order, each once."""
-    script = Script()
+def commands(text: str, path: Path | None = None) -> list[Command]:
+    """The commands of a script that have settings (--name value …), in order, each once; `path` tells what language it is in."""
+    kind = of_windows(text, path)
+    script = WindowsScript(kind == "powershell") if kind else Script()
     script.run(text)
     found: list[Command] = []
     for statement in script.statements:
@@ -43,19 +48,24 @@ def _command(statement: Statement) -> Command | None:
     """A statement as a program with settings; None if it is something else."""
     words = statement.words
     first = next((n for n, word in enumerate(words) if word.startswith("--")), None)
-    if first is None or words[0] in _PRINTING:
+    if first is None or words[0].lower() in _PRINTING:
         return None
-    at = next((n for n, word in enumerate(words) if word.endswith(".py") or (n and words[n - 1] == "-m")), -1)
+    at = next((n for n, word in enumerate(words) if word.endswith(".py") or _is_module(words, n)), -1)
     if at < 0 and first != 0:
         return None
     program = words[at] if at >= 0 else ""
     data = flags(words[at + 1 :])
-    launcher = [word for word in words[: max(at, 0)] if word != "-m"]
+    launcher = [word for word in words[: max(at, 0)] if word not in _MODULE]
     if given := flags(launcher):
         data["launcher"] = given
     if statement.environment:
         data["environment"] = dict(statement.environment)
     return Command(re.split(r"[\\/]", program)[-1] if program.endswith(".py") else program, data)
+
+
+def _is_module(words: list[str], place: int) -> bool:
+    """Whether a word is the module that is run, by Python or through a launcher."""
+    return place > 0 and words[place - 1] in _MODULE and not words[place].startswith(_LAUNCHERS)
 
 
 def flags(words: list[str]) -> dict[str, Any]:

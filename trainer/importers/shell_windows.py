@@ -1,0 +1,165 @@
+"""Scripts of Windows, read and never run: cmd's (.bat, .cmd) and PowerShell's (.ps1), with their variables and continued lines.
+
+The rules are those of `help set` and `help cmd` of Windows and of PowerShell's about_Quoting_Rules, about_Variables and
+about_Splatting. What a script computes while it runs is not known here: such variables stay as they are written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from .shell_words import Statement
+
+SUFFIXES = (".bat", ".cmd", ".ps1")
+_CONTINUED = re.compile(r"\^[ \t]*\n|(?<=[ \t])`[ \t]*\n")
+_POWERSHELL = re.compile(r"(?im)(?<=[ \t])`[ \t]*$|\$env:|^[ \t]*\$\w+[ \t]*=|^[ \t]*&[ \t]+\S")
+_CMD = re.compile(
+    r"(?im)\^[ \t]*$|^[ \t]*@?(?:echo[ \t]+off|setlocal|rem[ \t]|set[ \t]+\"?\w+=)|%[a-z_]\w+%|(?<!\S)\.?\\?[\w.]+\\[\w.\\-]+\.py\b"
+)
+_SET = re.compile(r'(?i)@?set[ \t]+(?:/\w[ \t]+)?(?:"(\w+)=([^"]*)"|(\w+)=(.*))')
+_ASSIGNED = re.compile(r"(?i)\$(env:)?(\w+)[ \t]*(\+?)=[ \t]*(.*)", re.DOTALL)
+_PERCENT = re.compile(r"%(\w+)%|!(\w+)!")
+_DOLLAR = re.compile(r"(?i)\$(?:\{(?:env:)?(\w+)\}|(?:env:)?(\w+))")
+_COMMENT = re.compile(r"(?i)@?rem(?:[ \t]|$)|:")
+_ESCAPED = {"n": "\n", "t": "\t"}  # behind PowerShell's backtick in double quotes
+_FOLDER = {"psscriptroot": "."}
+
+
+def of_windows(text: str, path: Path | None = None) -> str:
+    """Which of the two a script is, by its file's ending or what it holds: "cmd", "powershell", or "" for another."""
+    suffix = path.suffix.lower() if path else ""
+    if suffix in SUFFIXES:
+        return "powershell" if suffix == ".ps1" else "cmd"
+    if suffix == ".sh" or text.startswith("#!") or re.search(r"[ \t]\\\n", text):
+        return ""
+    return "powershell" if _POWERSHELL.search(text) else "cmd" if _CMD.search(text) else ""
+
+
+class WindowsScript:
+    """Reads a script line by line; assignments are remembered, nothing is run. `exported` are those of the environment alone."""
+
+    def __init__(self, powershell: bool) -> None:
+        self.powershell = powershell
+        self.variables: dict[str, str | list[str]] = dict(_FOLDER) if powershell else {}  # names in small letters
+        self.exported: dict[str, str] = {}
+        self.statements: list[Statement] = []
+
+    def run(self, text: str) -> None:
+        """Reads all statements of a text."""
+        text = _CONTINUED.sub(" ", re.sub(r"<#.*?#>", "", text, flags=re.DOTALL) if self.powershell else text)
+        for line in self._lines(text):
+            if not (self._assigned(line) if self.powershell else self._set(line)):
+                self.statements += [Statement(words) for words in self._statements(line) if words]
+
+    def _lines(self, text: str) -> Iterator[str]:
+        """Lines without blanks around them and comments; of an array that goes over several lines all as one."""
+        kept = ""
+        for line in text.split("\n"):
+            line = line.strip()
+            if not self.powershell:
+                if not _COMMENT.match(line):
+                    yield _PERCENT.sub(self._percent, line.replace("%~dp0", ".\\")).replace("%%", "%").lstrip("@")
+                continue
+            kept = f"{kept}\n{line}" if kept else line
+            if "@(" not in kept or kept.count("(") <= kept.count(")"):
+                yield kept
+                kept = ""
+        yield kept
+
+    def _percent(self, found: re.Match[str]) -> str:
+        value = self.variables.get((found[1] or found[2]).lower())
+        return value if isinstance(value, str) else found[0]
+
+    def _set(self, line: str) -> bool:
+        """Remembers cmd's `set NAME=value`, if the line is one."""
+        if not (found := _SET.fullmatch(line)):
+            return False
+        self.variables[(found[1] or found[3]).lower()] = found[2] if found[1] else found[4]
+        return True
+
+    def _assigned(self, line: str) -> bool:
+        """Remembers PowerShell's `$name = value` and `$env:name = value`, if the line is one."""
+        if not (found := _ASSIGNED.fullmatch(line)):
+            return False
+        name, text = found[2].lower(), found[4].strip()
+        before = self.variables.get(name, "") if found[3] else ""
+        inner = re.fullmatch(r"@\((.*)\)[ \t;]*", text, re.DOTALL)
+        words = [word for words in self._statements(inner[1] if inner else text, in_array=inner is not None) for word in words]
+        if inner or isinstance(before, list):
+            self.variables[name] = [*(before if isinstance(before, list) else []), *words]
+        else:
+            self.variables[name] = before + " ".join(words)
+        if found[1]:
+            self.exported[found[2]] = " ".join(words)
+        return True
+
+    def _statements(self, text: str, in_array: bool = False) -> list[list[str]]:
+        """The words of each command of a line, after quotes and variables; where output goes is none."""
+        found: list[list[str]] = [[]]
+        blanks, ends, escape = (" \t\n," if in_array else " \t", ";|{}\n" if self.powershell else "&|()\n", "`" if self.powershell else "^")
+        at = 0
+        while at < len(text):
+            char = text[at]
+            if char in blanks:
+                at += 1
+            elif char in ends:
+                found.append([])
+                at += 1
+            elif char == "#" and self.powershell:
+                end = text.find("\n", at)
+                at = len(text) if end < 0 else end
+            elif redirection := re.compile(r"\d?[<>]+(?:&\d|[ \t]*[^\s;&|]+)?").match(text, at):
+                at = redirection.end()
+            elif splat := re.compile(r"@(\w+)").match(text, at) if self.powershell else None:
+                value = self.variables.get(splat[1].lower(), splat[0])
+                found[-1] += value if isinstance(value, list) else [value]
+                at = splat.end()
+            else:
+                words, at = self._word(text, at, blanks + ends.replace("()", ""), escape)
+                found[-1] += words
+        return found if not self.powershell else [words[1:] if words[:1] == ["&"] else words for words in found]
+
+    def _word(self, text: str, at: int, ends: str, escape: str) -> tuple[list[str], int]:
+        """One word and where it ends; a variable that is an array gives several."""
+        current = ""
+        while at < len(text) and text[at] not in ends:
+            char = text[at]
+            if char == '"' or (char == "'" and self.powershell):
+                part, at = self._quoted(text, at + 1, char)
+                current += part
+            elif char == escape and at + 1 < len(text):
+                current += text[at + 1]
+                at += 2
+            elif self.powershell and (variable := _DOLLAR.match(text, at)):
+                at = variable.end()
+                value = self.variables.get((variable[1] or variable[2]).lower(), variable[0])
+                if isinstance(value, list) and not current:
+                    return value, at
+                current += value if isinstance(value, str) else " ".join(value)
+            else:
+                current += char
+                at += 1
+        return [current], at
+
+    def _quoted(self, text: str, at: int, quote: str) -> tuple[str, int]:
+        """The text up to the closing quote, and what lies behind it; a quote that is written twice is one in PowerShell."""
+        found = ""
+        while at < len(text):
+            if text[at] == quote:
+                if not (self.powershell and text[at + 1 : at + 2] == quote):
+                    break
+                found += quote
+                at += 2
+            elif quote == '"' and self.powershell and text[at] == "`":
+                found += _ESCAPED.get(text[at + 1 : at + 2], text[at + 1 : at + 2])
+                at += 2
+            elif quote == '"' and self.powershell and (variable := _DOLLAR.match(text, at)):
+                value = self.variables.get((variable[1] or variable[2]).lower(), variable[0])
+                found += value if isinstance(value, str) else " ".join(value)
+                at = variable.end()
+            else:
+                found += text[at]
+                at += 1
+        return found, at + 1
