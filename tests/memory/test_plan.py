@@ -218,7 +218,7 @@ def test_pictures_beside_clips_are_split_by_what_is_largest_then() -> None:
     known = predictor("Wan 2.1 1.3B", None)
     sizes = {(33, 480, 832): 1, (1, 1024, 1024): 32}
     micros = [Micro(shapes_at(known.family, size), batch, name=str(size[0])) for size, batch in sizes.items()]
-    mixture = replace(known, micros=micros, rehearsed={})
+    mixture = replace(known, micros=micros)
     largest = {at_once: mixture.largest(Choices(at_once=at_once)) for at_once in (0, 4, 2)}
     assert {at_once: (micro.name, micro.batch, micro.share) for at_once, micro in largest.items()} == {
         0: ("1", 32, 1), 4: ("1", 4, 8), 2: ("33", 1, 1)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .card import CONTEXT, GB
 from .choices import LIGHTER, Checkpointing, Choices, Weights, settled
-from .prediction import Prediction, Predictor
+from .prediction import Micro, Prediction, Predictor
 
 if TYPE_CHECKING:
     from ..job import ComputeSettings, MemorySettings
@@ -59,13 +59,14 @@ def triton_installed() -> bool:
 def chosen(predictor: Predictor, memory: MemorySettings, compute: ComputeSettings, limits: Limits) -> Candidate | None:
     """The most exact weights whose step is not much slower than that of less exact ones, and the fastest way to compute them.
 
-    None if nothing fits.
+    Ways are compared by two sizes of micro-batches, which saves most of the rehearsals. None if nothing fits.
     """
-    if not limits.fits(smallest(predictor, limits).prediction):
+    compared = replace(predictor, micros=two_of(predictor.micros))
+    if not limits.fits(smallest(compared, limits).prediction):
         return None
     best: list[Candidate] = []
     for weights in _weights(predictor, memory):
-        found = list(_of_weights(predictor, memory, compute, limits, weights))
+        found = list(_of_weights(compared, memory, compute, limits, weights))
         if found:
             best.append(min(found, key=lambda each: _run_seconds(each, limits) * (WHOLE if each.choices.at_once else 1)))
             if not best[-1].choices.offload and best[-1].choices.checkpointing != "offloaded":
@@ -74,8 +75,17 @@ def chosen(predictor: Predictor, memory: MemorySettings, compute: ComputeSetting
         return None
     fastest = min(candidate.prediction.seconds for candidate in best)
     found = next(candidate for candidate in best if candidate.prediction.seconds <= EXACTNESS * fastest)
-    choices = replace(found.choices, on_disk=found.prediction.on_disk)
-    return Candidate(choices, found.prediction, passed_over=best[0] if found is not best[0] else None)
+    prediction = predictor.predict(found.choices)
+    choices = replace(found.choices, on_disk=prediction.on_disk)
+    return Candidate(choices, prediction, passed_over=best[0] if found is not best[0] else None)
+
+
+def two_of(micros: Sequence[Micro]) -> list[Micro]:
+    """The largest micro-batch, and the middle one of the others in their place."""
+    *others, largest = sorted(micros, key=Micro.size)
+    if len(others) < 2:
+        return [*others, largest]
+    return [replace(others[len(others) // 2], share=sum(micro.share for micro in others)), largest]
 
 
 def _weights(predictor: Predictor, memory: MemorySettings) -> list[Weights]:

@@ -59,7 +59,7 @@ def _changes(predictor: Predictor, memory: MemorySettings, size: tuple[int, int,
     batch = predictor.largest(Choices()).batch
     for changed in sorted(_sizes(predictor, size), key=prod, reverse=True):
         micro = micro_of(predictor, changed, batch)
-        yield f"buckets of {micro.name}", replace(predictor, micros=[micro], rehearsed={}), free
+        yield f"buckets of {micro.name}", replace(predictor, micros=[micro]), free
 
 
 def _sizes(predictor: Predictor, size: tuple[int, int, int]) -> list[tuple[int, int, int]]:

@@ -1,16 +1,17 @@
-"""Predictor: what a training step takes of a card under given choices, from rehearsals that are made once for each."""
+"""Predictor: what a training step takes of a card under given choices."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .choices import LIGHTER, Checkpointing, Choices, lighter_blocks
 from .optimizer_state import state_on_card, state_on_host, weight_bytes
+from .remembered import alike, remembered
 from .step_time import compile_seconds, copy_seconds, step_seconds
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ..models.base import ModelFamily
     from ..optimizer_settings import OptimizerSettings
     from .card import Card
-    from .rehearsal import Rehearsal, Rehearsed, Shapes
+    from .rehearsal import Rehearsal, Shapes
     from .stored_weights import StoredWeights
 
 GIB = 1 << 30
@@ -36,6 +37,10 @@ class Micro:
     batch: int = 1
     share: float = 1.0
     name: str = ""
+
+    def size(self) -> int:
+        """Elements of its latents."""
+        return math.prod(self.shapes.encoding["latents"]) * self.batch
 
     def in_pieces(self, size: int) -> Micro:
         """The same with at most `size` examples, 0 has no limit, as many times more often as that takes; the last is counted whole."""
@@ -61,7 +66,7 @@ class Prediction:
 
 @dataclass
 class Predictor:
-    """Predictions for one model, adapter and set of micro-batches on one card."""
+    """Predictions for one model, adapter and set of micro-batches on one card, from rehearsals that are made once in a process."""
 
     family: ModelFamily
     adapter: AdapterSettings
@@ -73,7 +78,6 @@ class Predictor:
     stored: StoredWeights | None = None  # none: all is loaded in `dtype`
     optimizer: OptimizerSettings | None = None  # none: AdamW
     host: float = math.inf  # bytes of host memory that may be taken
-    rehearsed: dict[tuple[object, ...], Rehearsed] = field(default_factory=dict)
 
     def micros_of(self, choices: Choices) -> list[Micro]:
         """The micro-batches as they are computed."""
@@ -81,12 +85,16 @@ class Predictor:
 
     def largest(self, choices: Choices) -> Micro:
         """The one of them that takes most memory: most elements of latents."""
-        return max(self.micros_of(choices), key=lambda micro: math.prod(micro.shapes.encoding["latents"]) * micro.batch)
+        return max(self.micros_of(choices), key=Micro.size)
 
     @cached_property
     def sizes(self) -> Sizes:
         """Numbers of weights."""
         return sizes_of(self.family, self.adapter)
+
+    @cached_property
+    def _model(self) -> tuple[object, ...]:
+        return alike(self.family, self.family.transformer_config)
 
     def rehearsal(self, micro: Micro, choices: Choices) -> Rehearsal:
         """A step's rehearsal under these choices."""
@@ -97,24 +105,18 @@ class Predictor:
         return mixed(whole, self._rehearsed(micro, choices, LIGHTER[choices.checkpointing]), lighter) if lighter else whole
 
     def _rehearsed(self, micro: Micro, choices: Choices, checkpointing: Checkpointing) -> Rehearsal:
-        from .rehearsal import as_much_at_once, rehearse
+        from .rehearsal import Rehearsed, as_much_at_once, rehearse
 
         form = self.form(choices)
         checkpointing = "full" if checkpointing == "offloaded" else checkpointing
         whole = choices.compile and bool(form)
-        key = (micro.shapes, micro.batch, checkpointing, form, choices.fp8_products, whole)
-        if key not in self.rehearsed:
-            self.rehearsed[key] = rehearse(
-                self.family, micro.shapes, self.adapter, micro.batch, checkpointing=checkpointing, weights=form,
-                fp8_products=choices.fp8_products, whole=whole, dtype=self.dtype,
-            )  # fmt: skip
-        found = self.rehearsed[key]
+        given = micro.shapes, self.adapter, micro.batch, checkpointing, form, choices.fp8_products, whole, self.dtype
+        found: Rehearsed = remembered((*self._model, *given), lambda: rehearse(self.family, *given))
         if not choices.compile:
             return found.plain
-        again = checkpointing in ("full", "selective")
-        return (
-            as_much_at_once(found.fused, self._rehearsed(micro, replace(choices, compile=False), checkpointing)) if again else found.fused
-        )
+        if checkpointing not in ("full", "selective"):
+            return found.fused
+        return as_much_at_once(found.fused, self._rehearsed(micro, replace(choices, compile=False), checkpointing))
 
     def form(self, choices: Choices) -> str:
         """How linear layers in blocks are held, as FrozenWeight calls it; empty where they are in the run's precision."""

@@ -116,7 +116,7 @@ class Rehearsed:
 
 
 def rehearse(
-    family: ModelFamily, shapes: Shapes, adapter: AdapterSettings, batch: int = 1, *, checkpointing: Checkpointing = "full",
+    family: ModelFamily, shapes: Shapes, adapter: AdapterSettings, batch: int = 1, checkpointing: Checkpointing = "full",
     weights: str = "", fp8_products: bool = False, whole: bool = False, dtype: torch.dtype = torch.bfloat16,
 ) -> Rehearsed:  # fmt: skip
     """A rehearsed step. `weights` is a form as FrozenWeight calls it, or empty for `dtype`; `whole`: converted whole, as compiled."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from ..errors import Problem
+from .remembered import alike, remembered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ..job import MemorySettings
     from ..models.base import ModelFamily
 
-_known: WeakKeyDictionary[ModelFamily, dict[tuple[tuple[int, int, int], bool], VaeMemory]] = WeakKeyDictionary()
 COLOURS = 3
 JOINING = 3  # times a clip's pixels while its tiles are put together: rows of it, all of it, and what is made of that
 
@@ -37,10 +36,7 @@ def vae_peaks(family: ModelFamily, size: tuple[int, int, int], tiled: bool = Fal
 
     In tiles it is that of one tile, as the rehearsal of all takes minutes, and of the tiles that are kept and put together.
     """
-    known = _known.setdefault(family, {})
-    if (size, tiled) not in known:
-        known[size, tiled] = _rehearsed(family, size, tiled)
-    return known[size, tiled]
+    return remembered((*alike(family, family.files.config("vae")), size, tiled), lambda: _rehearsed(family, size, tiled))
 
 
 def _rehearsed(family: ModelFamily, size: tuple[int, int, int], tiled: bool) -> VaeMemory:
