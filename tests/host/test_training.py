@@ -27,8 +27,10 @@ def log_of(server: ComfyServer, run: str) -> list[dict[str, Any]]:
 def test_a_run_is_heard_and_its_results_are_on_disk(server: ComfyServer, client: Client) -> None:
     graph = training_graph("heard", steps=3)
     prompt = client.queue(graph, workflow={"id": "the-graph"})
+    assert server.get(f"/video_trainer/prompts/{prompt}")[1] == {"workflow": "the-graph"}
     history = client.finish(prompt)
     assert errors(history) == []
+    assert server.get(f"/video_trainer/prompts/{prompt}")[1] == {"workflow": "the-graph"}
     events = client.events(prompt)
     run = events[0]["run"]
     assert history["outputs"]["train"]["video_trainer_run"] == [run]
@@ -95,7 +97,8 @@ def test_stop_and_keep_ends_early_and_running_again_goes_on(server: ComfyServer,
     graph = training_graph("stopped", steps=40)
     prompt = client.queue(graph)
     run = client.wait_for(prompt, "step")["run"]
-    assert server.get("/video_trainer/active")[1] == {"run": run, "node": "train", "prompt": prompt, "workflow": None}
+    assert server.get("/video_trainer/active")[1] == {"run": run, "node": "train", "prompt": prompt}
+    assert server.get(f"/video_trainer/prompts/{prompt}")[1] == {"workflow": None}
     assert server.post(f"/video_trainer/runs/{run}/request", {"request": "stop"})[0] == 202
     assert errors(client.finish(prompt)) == []
     steps = client.events(prompt)[-1]["step"]
