@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +16,16 @@ from .job import ModelSettings, TrainingJob
 if TYPE_CHECKING:
     from .events import EventLog
 
+WEIGHTS = (".safetensors", ".gguf", ".sft", ".ckpt", ".pt", ".pth", ".bin")  # endings of files that are no jobs
+
 
 def job_or_model(text: str) -> TrainingJob:
-    """A job file (.json), or the default job of a model; raises UserError for a file that is no job."""
-    return TrainingJob.load(Path(text)) if text.endswith(".json") else TrainingJob(model=ModelSettings(source=text))
+    """A job file, whatever it is called, or the default job of a model; raises UserError for a file that is no job."""
+    path = Path(text)
+    is_file = os.path.exists(path) and kind_of(path) != "folder"  # or a pipe, as of a shell's <(…)
+    if path.suffix.lower() == ".json" or (is_file and path.suffix.lower() not in WEIGHTS):
+        return TrainingJob.load(path)
+    return TrainingJob(model=ModelSettings(source=text))
 
 
 def find_model(model: ModelSettings, model_folders: Sequence[Path], downloads: Path | None, log: EventLog | None = None) -> ModelSettings:
