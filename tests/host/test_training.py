@@ -109,6 +109,16 @@ def test_stop_and_keep_ends_early_and_running_again_goes_on(server: ComfyServer,
     assert client.events(again)[-1]["type"] == "finished"
 
 
+def test_a_share_of_the_blocks_that_is_no_choice_of_the_widget_is_taken_or_told(server: ComfyServer, client: Client) -> None:
+    """Graphs saved while the widget was a number hold numbers, and a graph through the API may hold any share."""
+    prompt = client.queue(training_graph("share", steps=1, layer_offload_fraction=0.33))
+    assert errors(client.finish(prompt)) == []
+    assert '"layer_offload_fraction": 0.33' in (server.folder / "output/video_trainer/share/job.json").read_text(encoding="utf-8")
+    for share, told in ((-0.5, "Layer offload: a share is from 0 to 1, or auto"), ("much", "Layer offload: ")):
+        status, answer = server.post("/prompt", {"prompt": training_graph("share", steps=1, layer_offload_fraction=share)})
+        assert status == 400 and told in str(answer)
+
+
 def test_an_unchanged_graph_trains_only_once(client: Client) -> None:
     graph = training_graph("once", steps=2)
     client.run(graph)
