@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,11 +20,17 @@ WEIGHTS = (".safetensors", ".gguf", ".sft", ".ckpt", ".pt", ".pth", ".bin")  # e
 
 def job_or_model(text: str) -> TrainingJob:
     """A job file, whatever it is called, or the default job of a model; raises UserError for a file that is no job."""
-    path = Path(text)
-    is_file = os.path.exists(path) and kind_of(path) != "folder"  # or a pipe, as of a shell's <(…)
-    if path.suffix.lower() == ".json" or (is_file and path.suffix.lower() not in WEIGHTS):
-        return TrainingJob.load(path)
-    return TrainingJob(model=ModelSettings(source=text))
+    path, ending = Path(text), Path(text).suffix.lower()
+    is_job = ending == ".json" or (ending not in WEIGHTS and _can_be_read(path))
+    return TrainingJob.load(path) if is_job else TrainingJob(model=ModelSettings(source=text))
+
+
+def _can_be_read(path: Path) -> bool:
+    """Whether there is a file, or a pipe as of a shell's <(…)."""
+    try:
+        return path.exists() and not path.is_dir()
+    except (OSError, ValueError):  # no name that a file could have
+        return False
 
 
 def find_model(model: ModelSettings, model_folders: Sequence[Path], downloads: Path | None, log: EventLog | None = None) -> ModelSettings:

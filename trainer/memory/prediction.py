@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .choices import LIGHTER, Checkpointing, Choices, lighter_blocks
-from .optimizer_state import state_on_card, state_on_host, weight_bytes
+from .optimizer_state import Layers, state_on_card, state_on_host, trained_numbers, weight_bytes
 from .step_time import compile_seconds, copy_seconds, step_seconds
 
 if TYPE_CHECKING:
@@ -37,11 +38,12 @@ class Micro:
     share: float = 1.0
     name: str = ""
 
-    def in_pieces(self, size: int) -> Micro:
-        """The same with at most `size` examples, 0 has no limit, as many times more often as that takes; the last is counted whole."""
-        if not size or size >= self.batch:
-            return self
-        return replace(self, batch=size, share=self.share * -(-self.batch // size))
+    def in_pieces(self, size: int) -> list[Micro]:
+        """The same with at most `size` examples at a time, 0 has no limit: as many times more often as they fill, and what is left."""
+        if not 0 < size < self.batch:
+            return [self]
+        whole, left = divmod(self.batch, size)
+        return [replace(self, batch=size, share=self.share * whole), *([replace(self, batch=left)] if left else [])]
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Predictor:
 
     def micros_of(self, choices: Choices) -> list[Micro]:
         """The micro-batches as they are computed."""
-        return [micro.in_pieces(choices.at_once) for micro in self.micros]
+        return [piece for micro in self.micros for piece in micro.in_pieces(choices.at_once)]
 
     def largest(self, choices: Choices) -> Micro:
         """The one of them that takes most memory: most elements of latents."""
@@ -149,7 +151,7 @@ class Predictor:
         if self.stored and choices.weights != "unquantized":
             outside -= self.stored.saved
         weights = int(block * (sizes.blocks - out + ring) + outside)
-        trained = self.optimizer, sizes.adapter, self.adapter.rank
+        trained = self.optimizer, sizes.layers, self.adapter.rank
         state = state_on_card(*trained)
         adapter = weight_bytes(self.adapter) * sizes.adapter + state
         activations, host = self._activations(choices, rehearsal), int(block * out) + state_on_host(*trained)
@@ -189,18 +191,23 @@ class Predictor:
         return total * self.accumulation
 
     def _compiling(self, choices: Choices, rehearsal: Rehearsal) -> float:
-        return compile_seconds(rehearsal, len(self.micros)) if choices.compile else 0.0
+        shapes = {(micro.shapes, micro.batch) for micro in self.micros_of(choices)}
+        return compile_seconds(rehearsal, len(shapes)) if choices.compile else 0.0
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Weights of a transformer: of the linear layers in its blocks, of all in its blocks, outside of them, and of its LoRA."""
+    """Weights of a transformer: of the linear layers in its blocks, of all in its blocks, outside of them, and of its LoRA.
+
+    `layers` are those that have a LoRA.
+    """
 
     linear: int
     in_blocks: int
     outside: int
     adapter: int
     blocks: int
+    layers: Layers
 
 
 def sizes_of(family: ModelFamily, adapter: AdapterSettings) -> Sizes:
@@ -214,5 +221,5 @@ def sizes_of(family: ModelFamily, adapter: AdapterSettings) -> Sizes:
     in_blocks = sum(parameter.numel() for block in blocks.values() for parameter in block.parameters())
     whole = sum(tensor.numel() for tensor in (*skeleton.parameters(), *skeleton.buffers()))
     targets = re.compile(family.spec.adapter_targets[adapter.targets])
-    trained = sum(adapter.rank * (rows + columns) for name, (rows, columns) in shapes.items() if targets.fullmatch(name))
-    return Sizes(linear, in_blocks, whole - in_blocks, trained, len(blocks))
+    layers = tuple(Counter(shape for name, shape in shapes.items() if targets.fullmatch(name)).items())
+    return Sizes(linear, in_blocks, whole - in_blocks, trained_numbers(layers, adapter.rank), len(blocks), layers)
