@@ -51,7 +51,7 @@ def _state(settings: OptimizerSettings | None, layers: Layers, rank: int) -> int
     if settings is None or kind is None:
         return int(UNKNOWN * trained)
     if settings.name == "other" or settings.options:  # whose state no table knows
-        tried = _tried(settings, layers, rank)
+        tried = _tried(settings, layers, rank)  # type: ignore[arg-type]  # frozen settings have a hash
         if tried is not None:
             return tried
     each = 0.0 if settings.name == "SGD" and not settings.beta1 else kind.state_bytes
