@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from comfy_api.latest import io, ui
-from pydantic import ValidationError
 
 from ..trainer.adapters.names import LABELS
 from ..trainer.errors import fail
 from ..trainer.job import OutputSettings
 from ..trainer.models import FAMILIES
 from ..trainer.packages import require
+from . import schema
 from .host import models
 from .sample import CATEGORY
 
@@ -50,11 +50,7 @@ class ConvertLoRA(io.ComfyNode):
     @classmethod
     def validate_inputs(cls, name: str | None = None) -> bool | str:
         """Marks the node when the name cannot be that of a file."""
-        try:
-            OutputSettings(name=name or "unnamed")
-        except ValidationError as error:
-            return f"Name: {error.errors()[0]['msg']}."
-        return True
+        return schema.refusal(OutputSettings, {"name": name or None}) or True
 
     @classmethod
     def fingerprint_inputs(cls, lora: str = "", **_: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Routes of the training monitor: what runs told, which run is training now, and what is asked of it."""
+"""Routes of the browser half: what runs told, which run is training now and what is asked of it, and where a prompt came from."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ def register() -> None:
     """Adds the routes: all read-only but the requests to the run that is training now."""
     routes.add("GET", "/video_trainer/runs/{run}/events", _get_events)
     routes.add("GET", "/video_trainer/active", _get_active)
+    routes.add("GET", "/video_trainer/prompts/{prompt}", _get_prompt)
     routes.add("POST", "/video_trainer/runs/{run}/request", _post_request)
 
 
@@ -40,8 +41,12 @@ def _told(run: str, after: int) -> dict[str, Any] | None:
 
 async def _get_active(_: web.Request) -> web.Response:
     active = running.active_run()
-    found = (active.run or None, active.node, active.prompt, active.workflow) if active else (None,) * 4
-    return web.json_response(dict(zip(("run", "node", "prompt", "workflow"), found, strict=True)))
+    found = (active.run or None, active.node, active.prompt) if active else (None,) * 3
+    return web.json_response(dict(zip(("run", "node", "prompt"), found, strict=True)))
+
+
+async def _get_prompt(request: web.Request) -> web.Response:
+    return web.json_response({"workflow": running.workflow_of(request.match_info["prompt"])})
 
 
 async def _post_request(request: web.Request) -> web.Response:

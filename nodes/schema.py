@@ -53,6 +53,19 @@ def build(part: type[Settings], given: Mapping[str, Any], prefix: str = "") -> A
         raise from_validation(error, lambda _: list(part.model_fields)) from None
 
 
+def refusal(part: type[Settings], given: Mapping[str, Any]) -> str:
+    """Why a value of a node is not accepted, for its `validate_inputs`; empty if all are, or are linked and known only when it runs.
+
+    ComfyUI checks none of those that are named there: so a graph may give a number that its widget has no choice for.
+    """
+    try:
+        part.model_validate({name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        found = error.errors()[0]
+        return f"{part.model_fields[str(found['loc'][0])].title}: {found['msg'].removeprefix('Value error, ')}."
+    return ""
+
+
 def _input(id: str, name: str, field: FieldInfo, multiline: bool) -> io.Input:
     extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
     text = field.description or ""
@@ -67,8 +80,11 @@ def _input(id: str, name: str, field: FieldInfo, multiline: bool) -> io.Input:
         return io.Combo.Input(id, options=list(get_args(kind)), **common)
     if kind is bool:
         return io.Boolean.Input(id, **common)
-    low, high = _limits(field)
     step: Any = extra.get("step")
+    low, high = _limits(field, step)
+    if extra.get("auto") is not None:
+        count = round(high / step)
+        return io.Combo.Input(id, options=["auto", *(f"{number * step:g}" for number in range(count + 1))], **{**common, "default": "auto"})
     if kind is int:
         fixed = False if name.endswith("seed") else None
         return io.Int.Input(id, min=low, max=high, step=int(step or 1), control_after_generate=fixed, **common)
@@ -86,10 +102,11 @@ def _kind(annotation: Any) -> Any:
     return annotation
 
 
-def _limits(field: FieldInfo) -> tuple[Any, Any]:
-    """Smallest and largest value; exclusive limits are left to the job's own check."""
+def _limits(field: FieldInfo, step: float | None) -> tuple[Any, Any]:
+    """Smallest and largest value that a widget offers; where the limit itself is not accepted, a step inside of it."""
     low = high = None
+    inside = step or FINEST_STEP
     for limit in field.metadata:
-        low = getattr(limit, "ge", getattr(limit, "gt", low))
-        high = getattr(limit, "le", getattr(limit, "lt", high))
+        low = limit.gt + inside if hasattr(limit, "gt") else getattr(limit, "ge", low)
+        high = limit.lt - inside if hasattr(limit, "lt") else getattr(limit, "le", high)
     return low, high

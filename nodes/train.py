@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import InputImpl, io
 from comfy_execution.graph_utils import ExecutionBlocker
-from pydantic import ValidationError
 
 from ..trainer.job import (
     AdapterSettings,
@@ -99,15 +98,10 @@ class TrainVideoModel(io.ComfyNode):
         )  # fmt: skip
 
     @classmethod
-    def validate_inputs(cls, name: str | None = None) -> bool | str:
-        """Marks the node when the run's name cannot be that of a file, or would leave the output folder."""
-        if name is None:  # linked: known only when it runs
-            return True
-        try:
-            OutputSettings(name=name)
-        except ValidationError as error:
-            return f"Name: {error.errors()[0]['msg']}."
-        return True
+    def validate_inputs(cls, name: str | None = None, layer_offload_fraction: str | float | None = None) -> bool | str:
+        """Marks the node when the run's name cannot be that of a file or would leave the output folder, or a share is none."""
+        refused = schema.refusal(OutputSettings, {"name": name})
+        return refused or schema.refusal(MemorySettings, {"layer_offload_fraction": layer_offload_fraction}) or True
 
     @classmethod
     def fingerprint_inputs(cls, if_exists: str = "", **_: Any) -> Any:

@@ -120,6 +120,18 @@ def test_an_offloaded_share_is_a_share_or_left_open(share: float) -> None:
         TrainingJob.parse({"memory": {"layer_offload_fraction": share}})
     for right in (-1, 0, 0.5, 1):
         assert TrainingJob.parse({"memory": {"layer_offload_fraction": right}}).memory.layer_offload_fraction == right
+    assert TrainingJob().overridden(["memory.layer_offload_fraction=auto"]) == TrainingJob()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("share", [-0.5, -0.01, "-0.95"])
+def test_an_older_jobs_negative_share_is_what_it_was(version: int, share: object) -> None:
+    """They were refused, though they had meant auto; what was never accepted still is not."""
+    old = {"version": version, "memory": {"layer_offload_fraction": share}}
+    assert TrainingJob.parse(old).memory.layer_offload_fraction == -1
+    for wrong in (-2, 1.5, "much", None):
+        with pytest.raises(UserError, match=r"memory\.layer_offload_fraction: .* is not accepted"):
+            TrainingJob.parse({"version": version, "memory": {"layer_offload_fraction": wrong}})
 
 
 @pytest.mark.parametrize("keep", ["yes", 1, None, []])

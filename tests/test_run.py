@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from safetensors import safe_open
 from torch import nn
 
+from tests.tiny.single_files import quantised, write_single_files
 from tests.tiny.wan import write_tiny_wan
 from tests.tiny_run import Cancels, losses, settings, write_clips
 from trainer.adapters.file import load_lora
@@ -164,8 +166,26 @@ def test_other_frozen_weights_are_told_once_where_a_run_goes_on(model, clips, tm
     run(settings(model, clips, 2, memory={"weights": "int8"}), places)
     assert told(run(settings(model, clips, 3, memory={"weights": "int8"}), places)) == []
     (text,) = told(run(settings(model, clips, 4), places))
-    assert text.startswith("The frozen weights were int8 up to here and are as stored from now on")
+    assert re.match(r"The frozen weights were int8 in \d+ layers up to here and are in the run's precision from now on", text)
     assert told(run(settings(model, clips, 5, memory={"fit_into": 8}), places)) == [text]
+    # Nothing of this model is stored quantised: this changes nothing.
+    assert told(run(settings(model, clips, 6, memory={"weights": "unquantized"}), places)) == [text]
+    assert told(run(settings(model, clips, 7, memory={"weights": "as stored"}), places)) == [text]
+
+
+def test_weights_stored_in_the_form_that_is_asked_for_are_not_other_ones(model, clips, tmp_path):
+    """fp8 keeps what lies in the file as fp8; unpacked it is held otherwise."""
+    files, places = write_single_files(model, tmp_path / "files"), Places.under(tmp_path)
+    quantised(files.transformer, tmp_path / "scaled.safetensors", "old")
+    source = {**files.model_dump(), "transformer": str(tmp_path / "scaled.safetensors")}
+
+    def told(steps, weights):
+        result = run(settings("", clips, steps, model=source, memory={"weights": weights}), places)
+        return [e["text"] for e in read_events(result.folder / "events.jsonl") if e.get("where") == "memory.weights"]
+
+    assert told(2, "as stored") == told(3, "fp8") == []
+    (text,) = told(4, "unquantized")
+    assert re.match(r"The frozen weights were float8_e4m3fn in \d+ layers up to here and are in the run's precision from now on", text)
 
 
 def test_memory_of_a_card_is_told_to_do_nothing_without_one(model, clips, tmp_path):

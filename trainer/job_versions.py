@@ -37,7 +37,8 @@ def _from_1(data: dict[str, Any]) -> dict[str, Any]:
 def _from_2(data: dict[str, Any]) -> dict[str, Any]:
     """Version 2 had switches where there are choices now: `memory.gradient_checkpointing` and `memory.keep_quantized`.
 
-    Raises UserError for the latter if it is no switch, as this version has no setting of its name that could refuse it.
+    It took all negative values of `memory.layer_offload_fraction` for -1; a job that does not say that it is of that version means
+    what it says. Raises UserError for the latter if it is no switch, as this version has no setting of its name that could refuse it.
     """
     memory = data.get("memory")
     if not isinstance(memory, dict):
@@ -45,6 +46,8 @@ def _from_2(data: dict[str, Any]) -> dict[str, Any]:
     memory = dict(memory)
     if isinstance(on := memory.get("gradient_checkpointing"), bool):
         memory["gradient_checkpointing"] = "auto" if on else "off"
+    if "version" in data and _is_negative_share(memory.get("layer_offload_fraction")):
+        memory["layer_offload_fraction"] = -1.0
     if "keep_quantized" in memory:
         keep = memory.pop("keep_quantized")
         if not isinstance(keep, bool):
@@ -52,6 +55,13 @@ def _from_2(data: dict[str, Any]) -> dict[str, Any]:
             raise fail("memory.keep_quantized", f"{keep!r} is not accepted: in a job of version 2 it is a switch.", cure)
         memory.setdefault("weights", "auto" if keep else "unquantized")
     return {**data, "memory": memory}
+
+
+def _is_negative_share(value: Any) -> bool:
+    try:
+        return -1 < float(value) < 0
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 _UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1, 2: _from_2}

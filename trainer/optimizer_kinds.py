@@ -76,7 +76,7 @@ KINDS: dict[str, Kind] = {
     "Muon": Kind("torch.optim", "Muon", (5e-6, 2e-3), 4, _muon),
     "StableAdamW": Kind(LIBRARY, "StableAdamW", (5e-6, 2e-3), 8, _adam),
     "SGD": Kind("torch.optim", "SGD", (1e-3, 1.0), 4, _momentum),
-    "other": Kind(LIBRARY, "", (0.0, 1.0), 8, _decay),
+    "other": Kind(LIBRARY, "", (0.0, 1.0), 8, _decay),  # state of one that cannot be tried
 }
 
 

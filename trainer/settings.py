@@ -16,13 +16,18 @@ def setting(
     unit: str = "",
     advanced: bool = False,
     step: float | None = None,
+    auto: float | None = None,
     ge: float | None = None,
     gt: float | None = None,
     le: float | None = None,
     lt: float | None = None,
 ) -> Any:
-    """A field with what nodes, docs and errors need: label, help text, unit, range, whether it is folded away."""
-    extra: dict[str, Any] = {"unit": unit, "advanced": advanced, "step": step}
+    """A field with what nodes, docs and errors need: label, help text, unit, range, whether it is folded away.
+
+    Of a number that may also be left open, `auto` is the value that says so: a node offers that by this word, and then only
+    numbers from 0 by steps.
+    """
+    extra: dict[str, Any] = {"unit": unit, "advanced": advanced, "step": step, "auto": auto}
     kind: dict[str, Any] = {"default_factory": default} if callable(default) else {"default": default}
     return Field(**kind, title=label, description=text, json_schema_extra=extra, ge=ge, gt=gt, le=le, lt=lt)
 

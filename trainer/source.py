@@ -15,10 +15,22 @@ from .job import ModelSettings, TrainingJob
 if TYPE_CHECKING:
     from .events import EventLog
 
+WEIGHTS = (".safetensors", ".gguf", ".sft", ".ckpt", ".pt", ".pth", ".bin")  # endings of files that are no jobs
+
 
 def job_or_model(text: str) -> TrainingJob:
-    """A job file (.json), or the default job of a model; raises UserError for a file that is no job."""
-    return TrainingJob.load(Path(text)) if text.endswith(".json") else TrainingJob(model=ModelSettings(source=text))
+    """A job file, whatever it is called, or the default job of a model; raises UserError for a file that is no job."""
+    path, ending = Path(text), Path(text).suffix.lower()
+    is_job = ending == ".json" or (ending not in WEIGHTS and _can_be_read(path))
+    return TrainingJob.load(path) if is_job else TrainingJob(model=ModelSettings(source=text))
+
+
+def _can_be_read(path: Path) -> bool:
+    """Whether there is a file, or a pipe as of a shell's <(…)."""
+    try:
+        return path.exists() and not path.is_dir()
+    except (OSError, ValueError):  # no name that a file could have
+        return False
 
 
 def find_model(model: ModelSettings, model_folders: Sequence[Path], downloads: Path | None, log: EventLog | None = None) -> ModelSettings:

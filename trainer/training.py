@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .samples import Samples
 
 SPEED_WINDOW = 20  # steps over which speed is averaged
-FROZEN_WEIGHTS = "frozen_weights"  # in a checkpoint: how they were held
+FROZEN_FORMS = "frozen_forms"  # in a checkpoint: how frozen weights were held, as `_forms` tells it
 SLOW = 3  # times the planned seconds, from which on a run says so
 
 
@@ -52,6 +52,7 @@ class Training:
         self.job, self.run, self.loras, self.objective, self.samples, self.log = job, run, loras, objective, samples, log
         self.components, self.compute = components, components.compute
         self._experts = trained_experts(components.family.spec, job.model.expert)
+        self._held = self._forms()
         transformer = stepping_down(lambda: self._transformer(1), components, log, "loading")
         self.state = self._untrained(transformer)
         self._attention = Attention(self.compute, self.state.transformer)
@@ -79,7 +80,7 @@ class Training:
             self.step, _, state = newest
             self.saved = self.step
             load_optimizer_state(self.state.optimizer, state)
-            self._tell_if_other_weights(state.get(FROZEN_WEIGHTS))
+            self._tell_if_other_weights(state.get(FROZEN_FORMS))
             self.state.scaler.load_state_dict(state["scaler"])
         else:
             self._start = self._weights()
@@ -87,13 +88,18 @@ class Training:
             self.log.emit(events.Resumed(self.step))
             self.run.forget_samples(after=self.step)
 
-    def _tell_if_other_weights(self, before: str | None) -> None:
-        """Says that the checkpoint was trained on weights held otherwise, by setting or by plan; older ones do not know how."""
-        now = self.components.choices.weights
-        if before is not None and before != now:
-            text = (
-                f"The frozen weights were {before} up to here and are {now} from now on: the loss may jump a little before it falls again."
-            )
+    def _forms(self) -> dict[str, str]:
+        """The form of each frozen layer of the transformers that are trained; the others are in the run's precision."""
+        from .memory.frozen import frozen_forms
+
+        modules = {expert.part: cast("nn.Module", self.components.frozen_transformer(expert)) for expert in self._experts}
+        return {f"{part}.{name}": form for part, module in modules.items() for name, form in frozen_forms(module).items()}
+
+    def _tell_if_other_weights(self, before: dict[str, str] | None) -> None:
+        """Says that the checkpoint was trained on weights held otherwise, whatever was set or planned; older ones do not know how."""
+        if before is not None and before != self._held:
+            held, now = _told(before), _told(self._held)
+            text = f"The frozen weights were {held} up to here and are {now} from now on: the loss may jump a little before it falls again."
             self.log.notice(text, "memory.weights")
 
     def train(self, exporter: Exporter) -> dict[str, Path]:
@@ -209,7 +215,7 @@ class Training:
         state = {
             **optimizer_state(self.state.optimizer),
             "scaler": self.state.scaler.state_dict(),
-            FROZEN_WEIGHTS: self.components.choices.weights,
+            FROZEN_FORMS: self._held,
         }
         folder = self.run.save_checkpoint(self.step, self._weights(), state, self.job.output.keep)
         self.saved, self._start = self.step, {}
@@ -227,3 +233,9 @@ class Training:
         for file in files.values():
             self.log.emit(events.Checkpoint(self.step, folder.relative_to(self.run.path).as_posix(), str(file)))
         return files
+
+
+def _told(forms: Mapping[str, str]) -> str:
+    """How weights are held, in words."""
+    layers = Counter(forms.values())
+    return " and ".join(f"{form} in {count} layers" for form, count in sorted(layers.items())) or "in the run's precision"

@@ -19,4 +19,5 @@ export function addDisplay(node, name, element, { minHeight, firstWidth, firstHe
   };
   const [width, height] = node.computeSize();
   node.setSize([Math.max(node.size[0], width, firstWidth), Math.max(node.size[1], height - minHeight + firstHeight)]);
+  node.graph?.setDirtyCanvas(true, true); // widgets are laid out as the canvas is drawn
 }

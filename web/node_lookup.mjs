@@ -24,11 +24,6 @@ export function allNodes(graph, prefix = "") {
   });
 }
 
-/** Every Train node with its execution id. */
-export function trainNodes(graph) {
-  return allNodes(graph).filter(({ node }) => nodeType(node) === TRAIN_NODE);
-}
-
 export function nodeType(node) {
   return node.comfyClass ?? node.type;
 }

@@ -2,18 +2,25 @@
 
 import { DatasetPreview } from "./dataset_preview.mjs";
 import { addDisplay } from "./node_display.mjs";
-import { PREVIEW_NODE, findNode, nodeType } from "./node_lookup.mjs";
+import { PREVIEW_NODE, nodeType } from "./node_lookup.mjs";
+import { NodeResults } from "./node_results.mjs";
 
 const PROPERTY = "video_trainer_preview";
 const SIZES = { minHeight: 400, firstWidth: 720, firstHeight: 640 };
 
-/** `host` gives rootGraph(), fetchPreview(id), saveCaption(clip, text), pictureUrl(file), onBound(), hideCoreText(node),
- * forwardWheel(event). */
+/** `host` gives fetchPreview(id), saveCaption(clip, text), pictureUrl(file), onBound(), hideCoreText(node), forwardWheel(event). */
 export class PreviewNodes {
-  constructor(host) {
+  constructor(origins, host) {
     this.host = host;
     this.shown = new Map();
     this.known = new Map();
+    this.results = new NodeResults(origins, {
+      property: PROPERTY,
+      gives: (node) => nodeType(node) === PREVIEW_NODE,
+      kept: (shown) => shown.id,
+      show: (node, shown) => this.shown.get(node)?.show(shown),
+      onBound: host.onBound,
+    });
   }
 
   /** Puts a preview on the node. */
@@ -27,18 +34,14 @@ export class PreviewNodes {
   }
 
   /** A node finished, or its result came from ComfyUI's cache. */
-  receive(executionId, shown) {
-    const node = findNode(this.host.rootGraph(), executionId);
-    if (!node || nodeType(node) !== PREVIEW_NODE) return;
+  receive(executionId, shown, prompt) {
     this.known.set(shown.id, shown);
-    node.properties[PROPERTY] = shown.id;
-    this.shown.get(node)?.show(shown);
-    this.host.onBound(node);
+    return this.results.receive(executionId, shown, prompt);
   }
 
   /** A line of ComfyUI's progress. */
-  announce(executionId, text) {
-    this.shown.get(findNode(this.host.rootGraph(), executionId))?.announce(text);
+  announce(node, text) {
+    this.shown.get(node)?.announce(text);
   }
 
   /** Nothing runs any more, however it ended. */
@@ -48,6 +51,7 @@ export class PreviewNodes {
 
   /** For a graph just opened. */
   restore() {
+    this.results.restore();
     for (const node of this.shown.keys()) this.find(node);
   }
 

@@ -2,7 +2,8 @@
 
 import { el } from "./elements.mjs";
 import { addDisplay } from "./node_display.mjs";
-import { allNodes, findNode, nodeType } from "./node_lookup.mjs";
+import { allNodes, nodeType } from "./node_lookup.mjs";
+import { NodeResults } from "./node_results.mjs";
 import { themeOf } from "./theme.mjs";
 
 const PROPERTY = "video_trainer_report"; // of the node, so that it is saved with the workflow
@@ -35,26 +36,29 @@ export function keptReport(text, most = KEPT) {
   return `${kept.slice(0, Math.max(kept.lastIndexOf("\n"), 0))}\n${CUT}`.trimStart();
 }
 
-/** `host` gives rootGraph(), onBound() and forwardWheel(event). */
+/** Of nodes whose type begins with `ours`; `host` gives onBound() and forwardWheel(event). */
 export class TextReports {
-  constructor(host) {
+  constructor(origins, ours, host) {
+    this.origins = origins;
     this.host = host;
     this.shown = new Map();
+    this.results = new NodeResults(origins, {
+      property: PROPERTY,
+      gives: (node) => String(nodeType(node)).startsWith(ours),
+      kept: (text) => keptReport(text),
+      show: (node, text) => this.show(node, text),
+      onBound: host.onBound,
+    });
   }
 
-  /** A node of ours finished, or its result came from ComfyUI's cache. */
-  receive(executionId, texts, ours) {
-    const node = findNode(this.host.rootGraph(), executionId);
-    if (!node || !String(nodeType(node)).startsWith(ours)) return;
-    const text = texts.join("\n");
-    this.show(node, text);
-    node.properties[PROPERTY] = keptReport(text);
-    this.host.onBound(node);
+  /** A node finished, or its result came from ComfyUI's cache. */
+  receive(executionId, texts, prompt) {
+    return this.results.receive(executionId, texts.join("\n"), prompt);
   }
 
   /** For a graph just opened: its nodes show what they said last, at the size that they were saved with. */
   restore() {
-    for (const { node } of allNodes(this.host.rootGraph())) {
+    for (const { node } of allNodes(this.origins.rootGraph())) {
       const text = node.properties?.[PROPERTY];
       if (typeof text === "string" && text && !this.shown.has(node)) {
         const size = [...node.size];
@@ -62,6 +66,7 @@ export class TextReports {
         node.setSize(size);
       }
     }
+    this.results.restore();
   }
 
   show(node, text) {

@@ -5,9 +5,10 @@ import { api } from "../../scripts/api.js";
 import { addFold } from "./advanced_fold.mjs";
 import { Monitor } from "./monitor.mjs";
 import { addDisplay } from "./node_display.mjs";
-import { PREVIEW_NODE, TRAIN_NODE, findNode, nodeType } from "./node_lookup.mjs";
+import { PREVIEW_NODE, RUN_PROPERTY, TRAIN_NODE, nodeType } from "./node_lookup.mjs";
+import { NodeResults } from "./node_results.mjs";
 import { PreviewNodes } from "./preview_nodes.mjs";
-import { RunBindings, runOf } from "./run_binding.mjs";
+import { PromptOrigins } from "./prompt_origins.mjs";
 import { progressText } from "./run_state.mjs";
 import { RunStore } from "./run_store.mjs";
 import { TextReports } from "./text_report.mjs";
@@ -18,19 +19,17 @@ const MONITOR_SIZES = { minHeight: 420, firstWidth: 480, firstHeight: 560 };
 
 const monitors = new Map();
 let active = { run: null, node: null };
+let running = ""; // the prompt that ComfyUI executes
 
 const store = new RunStore(fetchEvents, showRun);
-const bindings = new RunBindings({
-  rootGraph: () => app.rootGraph ?? app.graph,
-  fetchActive,
-  onBound: (node) => {
-    keepState();
-    if (monitors.has(node)) show(node, monitors.get(node));
-  },
+const origins = new PromptOrigins({ rootGraph: () => app.rootGraph ?? app.graph, fetchOrigin });
+const runs = new NodeResults(origins, {
+  property: RUN_PROPERTY,
+  gives: (node) => nodeType(node) === TRAIN_NODE,
+  show: (node) => monitors.has(node) && show(node, monitors.get(node)),
+  onBound: keepState,
 });
-
-const previews = new PreviewNodes({
-  rootGraph: () => app.rootGraph ?? app.graph,
+const previews = new PreviewNodes(origins, {
   fetchPreview: async (id) => {
     const response = await api.fetchApi(`/video_trainer/previews/${encodeURIComponent(id)}`);
     return response.ok ? response.json() : null;
@@ -41,8 +40,7 @@ const previews = new PreviewNodes({
   hideCoreText,
   forwardWheel,
 });
-
-const reports = new TextReports({ rootGraph: () => app.rootGraph ?? app.graph, onBound: keepState, forwardWheel });
+const reports = new TextReports(origins, OURS, { onBound: keepState, forwardWheel });
 
 async function saveCaption(clip, text) {
   const response = await api.fetchApi(`/video_trainer/captions/${encodeURIComponent(clip)}`, {
@@ -63,6 +61,12 @@ function keepState() {
 async function fetchActive() {
   const response = await api.fetchApi("/video_trainer/active");
   return response.ok ? response.json() : {};
+}
+
+async function fetchOrigin(prompt) {
+  const response = await api.fetchApi(`/video_trainer/prompts/${encodeURIComponent(prompt)}`);
+  if (!response.ok) throw new Error(`origin of ${prompt}: ${response.status}`);
+  return (await response.json()).workflow ?? "";
 }
 
 async function fetchEvents(id, after) {
@@ -89,6 +93,10 @@ function videoUrl(run, video) {
   return api.apiURL(`/view?${new URLSearchParams({ type: "output", subfolder: parts.join("/"), filename, t: video.time })}`);
 }
 
+function runOf(node) {
+  return node.properties?.[RUN_PROPERTY];
+}
+
 function show(node, monitor) {
   const id = runOf(node);
   monitor.show(id ? store.get(id) : null, Boolean(id) && active.run === id);
@@ -104,33 +112,48 @@ function showAll() {
 
 async function askActive() {
   active = await fetchActive().catch(() => active);
-  if (active.run && active.node) await bindings.bind(active.node, active.run, active.prompt);
+  if (active.run && active.node) {
+    running ||= active.prompt;
+    await runs.receive(active.node, active.run, active.prompt);
+  }
   showAll();
 }
 
 function onEvent({ detail: { node, prompt, event } }) {
   const over = ["finished", "stopped", "failed"].includes(event.type);
   active = over ? { run: null, node: null } : { run: event.run, node };
-  bindings.bind(node, event.run, prompt);
+  runs.receive(node, event.run, prompt);
   store.receive(event);
 }
 
-/** While clips are prepared a new run has no id yet, only ComfyUI's line of progress; a preview has nothing else. */
-function onProgressText({ detail: { nodeId, text } }) {
-  previews.announce(nodeId, progressText(text));
-  if (active.run) return;
-  const monitor = monitors.get(findNode(app.rootGraph ?? app.graph, nodeId));
-  monitor?.announce(progressText(text));
+function onExecuting({ detail }) {
+  running = detail.prompt_id;
+}
+
+function onExecutionEnd() {
+  running = "";
+  previews.settle();
+  askActive();
+}
+
+/** While clips are prepared a new run has no id yet, only ComfyUI's line of progress, which does not name its prompt; a preview has
+ * nothing else. */
+async function onProgressText({ detail: { nodeId, text } }) {
+  const prompt = running;
+  const node = await origins.nodeOf(nodeId, prompt);
+  if (!node || prompt !== running) return;
+  previews.announce(node, progressText(text));
+  if (!active.run) monitors.get(node)?.announce(progressText(text));
 }
 
 /** A finished Train node names its run, also when its result came from ComfyUI's cache; others give a preview or a text to show. */
 function onExecuted({ detail }) {
   const preview = detail.output?.video_trainer_preview?.[0];
-  if (preview) previews.receive(detail.node, preview);
+  if (preview) previews.receive(detail.node, preview, detail.prompt_id);
   const texts = detail.output?.text;
-  if (texts?.length) reports.receive(detail.node, texts, OURS);
+  if (texts?.length) reports.receive(detail.node, texts, detail.prompt_id);
   const run = detail.output?.video_trainer_run?.[0];
-  if (run) bindings.bind(detail.node, run, detail.prompt_id);
+  if (run) runs.receive(detail.node, run, detail.prompt_id);
 }
 
 function onReconnected() {
@@ -190,10 +213,8 @@ app.registerExtension({
     api.addEventListener("progress_text", onProgressText);
     api.addEventListener("executed", onExecuted);
     api.addEventListener("reconnected", onReconnected);
-    for (const name of ["execution_success", "execution_error", "execution_interrupted"]) {
-      api.addEventListener(name, askActive);
-      api.addEventListener(name, () => previews.settle());
-    }
+    for (const name of ["execution_start", "progress_state"]) api.addEventListener(name, onExecuting);
+    for (const name of ["execution_success", "execution_error", "execution_interrupted"]) api.addEventListener(name, onExecutionEnd);
     followAppearance();
     await askActive();
   },
@@ -204,7 +225,7 @@ app.registerExtension({
     if (nodeType(node) === PREVIEW_NODE) previews.add(node);
   },
   afterConfigureGraph() {
-    bindings.rebind();
+    runs.restore();
     showAll();
     previews.restore();
     reports.restore();

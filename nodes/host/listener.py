@@ -82,11 +82,6 @@ class RunListener(NodeListener):
         self.requests: deque[Request] = deque()
         self._graph = {"prompt": prompt, **(extra or {})}
 
-    @property
-    def workflow(self) -> str | None:
-        """The id of the canvas graph that was queued, if the browser sent it along."""
-        return (self._graph.get("workflow") or {}).get("id")
-
     def emit(self, event: Event) -> None:
         """Sends the event; what came before the run had an id is only shown, and is in the log when the browser asks for it."""
         super().emit(event)

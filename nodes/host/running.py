@@ -22,6 +22,16 @@ def linked_outputs(node: str) -> tuple[int, ...]:
     return tuple(sorted({link[1] for link in links if isinstance(link, list) and len(link) == 2 and str(link[0]) == str(node)}))
 
 
+def workflow_of(prompt: str) -> str | None:
+    """The id of the canvas graph that a prompt was queued from; None if it came without one, or is not known."""
+    queue = PromptServer.instance.prompt_queue
+    running, waiting = queue.get_current_queue_volatile()
+    found = [item for item in (*running, *waiting) if item[1] == prompt]
+    found = found or list(queue.get_history(prompt, map_function=lambda entry: entry["prompt"]).values())
+    extra = found[0][3].get("extra_pnginfo") if found else None
+    return ((extra or {}).get("workflow") or {}).get("id")
+
+
 def compute_settings(settings: ComputeSettings | None = None) -> ComputeSettings:
     """The settings with device "auto" replaced by the device that ComfyUI was started for."""
     settings = settings or ComputeSettings()

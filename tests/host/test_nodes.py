@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+import trainer.job  # noqa: F401 (its classes are looked at)
 from tests.host.comfy_server import PACK_NAME, ComfyServer
+from trainer.settings import Settings
 
 pytestmark = pytest.mark.host
 
@@ -82,6 +84,45 @@ def test_everything_is_described(listed: dict[str, Any], node: str) -> None:
 def test_few_widgets_are_unfolded(listed: dict[str, Any], node: str) -> None:
     shown = [name for name, type, options in inputs(listed[node]) if type in WIDGETS and not options.get("advanced")]
     assert len(shown) <= MOST_UNFOLDED, shown
+
+
+def values_of(type: str, options: dict[str, Any]) -> Iterator[Any]:
+    """The default of a widget, all of its choices, and of numbers the ends and what some presses of its arrows lead to from there."""
+    yield options["default"]
+    yield from options["options"] if type == "COMBO" else ()
+    if type in ("INT", "FLOAT"):
+        for start, way in ((options["min"], 1), (options["max"], -1), (options["default"], 1), (options["default"], -1)):
+            values = (start + way * presses * options["step"] for presses in range(25))
+            yield from (value for value in values if options["min"] <= value <= options["max"])
+
+
+def settings_classes(part: type[Settings] = Settings) -> Iterator[type[Settings]]:
+    for kind in part.__subclasses__():
+        yield kind
+        yield from settings_classes(kind)
+
+
+def test_no_widget_offers_what_its_setting_refuses(listed: dict[str, Any]) -> None:
+    """Layer offload offered -0.95 to -0.05, and the learning rate 0."""
+    checked = set()
+    fields = [(kind, name, field) for kind in settings_classes() for name, field in kind.model_fields.items() if field.description]
+    for node, about in listed.items():
+        for name, type, options in inputs(about):
+            for kind, own, field in fields:
+                if type not in ("INT", "FLOAT", "COMBO") or not name.endswith(own) or not options["tooltip"].startswith(field.description):
+                    continue
+                if own == "fps":  # 0.001 to 0.999 are refused, and -1 and 0 say something
+                    continue
+                for value in values_of(type, options):
+                    kind.model_validate({own: value})
+                checked.add(f"{node}.{name}")
+    assert len(checked) > 60 and {"VideoTrainerTrain.layer_offload_fraction", "VideoTrainerPlan.layer_offload_fraction"} <= checked
+
+
+def test_a_share_is_offered_in_steps_or_left_open(listed: dict[str, Any]) -> None:
+    for node in ("VideoTrainerTrain", "VideoTrainerPlan"):
+        type, options = listed[node]["input"]["optional"]["layer_offload_fraction"]
+        assert (type, options["default"], options["options"][:3], options["options"][-1]) == ("COMBO", "auto", ["auto", "0", "0.05"], "1")
 
 
 def test_seeds_stay_as_they_are(listed: dict[str, Any]) -> None:

@@ -27,8 +27,10 @@ def log_of(server: ComfyServer, run: str) -> list[dict[str, Any]]:
 def test_a_run_is_heard_and_its_results_are_on_disk(server: ComfyServer, client: Client) -> None:
     graph = training_graph("heard", steps=3)
     prompt = client.queue(graph, workflow={"id": "the-graph"})
+    assert server.get(f"/video_trainer/prompts/{prompt}")[1] == {"workflow": "the-graph"}
     history = client.finish(prompt)
     assert errors(history) == []
+    assert server.get(f"/video_trainer/prompts/{prompt}")[1] == {"workflow": "the-graph"}
     events = client.events(prompt)
     run = events[0]["run"]
     assert history["outputs"]["train"]["video_trainer_run"] == [run]
@@ -95,7 +97,8 @@ def test_stop_and_keep_ends_early_and_running_again_goes_on(server: ComfyServer,
     graph = training_graph("stopped", steps=40)
     prompt = client.queue(graph)
     run = client.wait_for(prompt, "step")["run"]
-    assert server.get("/video_trainer/active")[1] == {"run": run, "node": "train", "prompt": prompt, "workflow": None}
+    assert server.get("/video_trainer/active")[1] == {"run": run, "node": "train", "prompt": prompt}
+    assert server.get(f"/video_trainer/prompts/{prompt}")[1] == {"workflow": None}
     assert server.post(f"/video_trainer/runs/{run}/request", {"request": "stop"})[0] == 202
     assert errors(client.finish(prompt)) == []
     steps = client.events(prompt)[-1]["step"]
@@ -104,6 +107,16 @@ def test_stop_and_keep_ends_early_and_running_again_goes_on(server: ComfyServer,
     again = client.queue(graph)
     assert errors(client.finish(again)) == []
     assert client.events(again)[-1]["type"] == "finished"
+
+
+def test_a_share_of_the_blocks_that_is_no_choice_of_the_widget_is_taken_or_told(server: ComfyServer, client: Client) -> None:
+    """Graphs saved while the widget was a number hold numbers, and a graph through the API may hold any share."""
+    prompt = client.queue(training_graph("share", steps=1, layer_offload_fraction=0.33))
+    assert errors(client.finish(prompt)) == []
+    assert '"layer_offload_fraction": 0.33' in (server.folder / "output/video_trainer/share/job.json").read_text(encoding="utf-8")
+    for share, told in ((-0.5, "Layer offload: a share is from 0 to 1, or auto"), ("much", "Layer offload: ")):
+        status, answer = server.post("/prompt", {"prompt": training_graph("share", steps=1, layer_offload_fraction=share)})
+        assert status == 400 and told in str(answer)
 
 
 def test_an_unchanged_graph_trains_only_once(client: Client) -> None:

@@ -11,11 +11,13 @@ from trainer.job import AdapterSettings, OptimizerSettings
 from trainer.memory.card import CARDS
 from trainer.memory.choices import Choices
 from trainer.memory.examples import shapes_at
-from trainer.memory.optimizer_state import state_on_card, state_on_host
+from trainer.memory.optimizer_state import state_on_card, state_on_host, trained_numbers
 from trainer.memory.prediction import Micro, Predictor
 from trainer.optim import make_optimizer
 
 RANK, WIDE = 8, 512
+LAYERS = (((WIDE, WIDE), 1),)
+NUMBERS = 2 * RANK * WIDE
 NAMES = ["AdamW", "Adafactor", "Lion", "Prodigy", "Schedule-free AdamW", "CAME", "Muon", "StableAdamW", "SGD"]
 PACKAGED = ("Lion", "Prodigy", "Schedule-free AdamW", "CAME", "StableAdamW")
 
@@ -32,24 +34,50 @@ def test_equals_what_the_optimizer_keeps(name: str, dtype: torch.dtype) -> None:
         parameter.grad = torch.randn_like(parameter)
     optimizer.step()
     kept = sum(t.nbytes for state in optimizer.state.values() for t in state.values() if isinstance(t, torch.Tensor))
-    trained = sum(parameter.numel() for parameter in pairs)
-    assert state_on_card(settings, trained, RANK) == pytest.approx(kept, rel=0.03, abs=200)
-    assert state_on_host(settings, trained, RANK) == 0
+    assert trained_numbers(LAYERS, RANK) == sum(parameter.numel() for parameter in pairs)
+    assert state_on_card(settings, LAYERS, RANK) == pytest.approx(kept, rel=0.03, abs=200)
+    assert state_on_host(settings, LAYERS, RANK) == 0
 
 
 def test_without_momentum_nothing_is_kept() -> None:
-    assert state_on_card(OptimizerSettings(name="SGD", beta1=0), 1000, 8) == 0
-    assert state_on_card(OptimizerSettings(name="SGD"), 1000, 8) == 4000
+    assert state_on_card(OptimizerSettings(name="SGD", beta1=0), LAYERS, RANK) == 0
+    assert state_on_card(OptimizerSettings(name="SGD"), LAYERS, RANK) == 4 * NUMBERS
+
+
+@pytest.mark.parametrize(("other", "each"), [("SGDW", 0), ("Lion", 4), ("ADOPT", 8), ("AdEMAMix", 12), ("Adan", 16), ("Prodigy", 16)])
+def test_other_classes_keep_what_their_steps_leave(other: str, each: int) -> None:
+    """All of them were taken for AdamW's 8 bytes a number. Prodigy asks for values, and is tried on some."""
+    pytest.importorskip("pytorch_optimizer")
+    settings = OptimizerSettings(name="other", other=other)
+    assert state_on_card(settings, LAYERS, RANK) == each * NUMBERS
+    many = (((256, 1024), 3), ((64, 512), 5))
+    assert state_on_card(settings, many, RANK) == each * trained_numbers(many, RANK)
+
+
+def test_what_grows_with_the_square_of_a_layer_is_counted_for_its_own_size() -> None:
+    """SOAP keeps four numbers for each pair of a layer's columns: no small matrix tells of it, and the real one would take minutes."""
+    pytest.importorskip("pytorch_optimizer")
+    settings = OptimizerSettings(name="other", other="SOAP")
+    for wide in (1024, 2048):
+        assert state_on_card(settings, (((wide, wide), 1),), 16) == pytest.approx(16 * wide**2, rel=0.05)
+
+
+def test_options_that_keep_more_are_counted() -> None:
+    pytest.importorskip("pytorch_optimizer")
+    assert state_on_card(OptimizerSettings(options="amsgrad=True"), LAYERS, RANK) == pytest.approx(12 * NUMBERS, abs=16)
+    momentum = OptimizerSettings(name="other", other="SGDW", options="momentum=0.9")
+    assert state_on_card(momentum, LAYERS, RANK) == 4 * NUMBERS
 
 
 def test_unknown_ones_are_taken_for_adamw() -> None:
-    assert state_on_card(None, 1000, 8) == state_on_card(OptimizerSettings(name="other", other="ADOPT"), 1000, 8) == 8000
+    for unknown in (None, OptimizerSettings(name="other", other="no such class"), OptimizerSettings(options="no_such_option=1")):
+        assert state_on_card(unknown, LAYERS, RANK) == 8 * NUMBERS
 
 
 def test_offloaded_state_lies_on_the_host() -> None:
     settings = OptimizerSettings(offload_state=True)
-    assert state_on_card(settings, 1000, 8) == 0
-    assert state_on_host(settings, 1000, 8) == 16_000
+    assert state_on_card(settings, LAYERS, RANK) == 0
+    assert state_on_host(settings, LAYERS, RANK) == 16 * NUMBERS
 
 
 def test_the_prediction_counts_it() -> None:

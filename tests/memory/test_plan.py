@@ -3,7 +3,7 @@ import re
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -33,6 +33,7 @@ from trainer.memory.vae_memory import VaeMemory, image_encoder_bytes
 from trainer.models import FAMILIES as KNOWN
 from trainer.models import known_models, open_model
 from trainer.models.base import ModelFamily
+from trainer.objectives.base import MicroBatch
 
 PEAK, TIME = 0.08, 0.20  # how far a prediction may be off
 
@@ -212,6 +213,28 @@ def test_a_batch_is_split_for_speed_only_where_that_is_worth_it() -> None:
     large = planned(["81x480x832"], schedule={"batch_size": 4})
     whole = planned(["81x480x832"], schedule={"batch_size": 1, "accumulation": 4})
     assert large.choices.at_once == 1 and large.step_seconds == pytest.approx(whole.step_seconds, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("batch", "size", "pieces"), [(5, 2, [2, 2, 1]), (6, 2, [2, 2, 2]), (7, 4, [4, 3]), (3, 4, [3]), (4, 4, [4]), (5, 0, [5])]
+)
+def test_a_batch_is_predicted_in_the_pieces_that_a_step_computes(batch: int, size: int, pieces: list[int]) -> None:
+    """What is left of a batch was counted as a whole piece: 5 by 2 as three times 2."""
+    rows = torch.zeros(batch, 1)
+    micro = MicroBatch({}, {}, rows, rows, rows, cast("Any", range(batch)))
+    assert [len(piece.examples) for piece in micro.pieces(size)] == pieces
+    predicted = Micro(cast("Any", None), batch, share=0.5).in_pieces(size)
+    assert {piece.batch: piece.share for piece in predicted} == {count: 0.5 * pieces.count(count) for count in pieces}
+
+
+def test_the_rest_of_a_batch_takes_its_own_time() -> None:
+    known = predictor("Wan 2.1 1.3B", None)
+
+    def seconds(batch: int, share: float = 1.0, at_once: int = 0) -> float:
+        micro = Micro(shapes_at(known.family, (9, 256, 256)), batch, share)
+        return replace(known, micros=[micro]).predict(Choices(at_once=at_once)).seconds
+
+    assert seconds(5, at_once=2) == pytest.approx(seconds(2, 2) + seconds(1))
 
 
 def test_pictures_beside_clips_are_split_by_what_is_largest_then() -> None:

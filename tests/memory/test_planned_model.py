@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,10 @@ import torch
 
 from tests.memory.test_plan import planned
 from trainer.__main__ import main
+from trainer.errors import UserError
 from trainer.memory.planned_model import released_as
 from trainer.models import family_class
+from trainer.source import job_or_model
 
 ARGUMENTS = ["--card", "RTX 4090", "--set", 'dataset.buckets=["9x256x256"]']
 
@@ -68,6 +72,36 @@ def test_a_model_that_nothing_is_known_of(model: str, message: str, tmp_path: Pa
 )
 def test_releases_by_their_names(source: str, family: str, variant: str) -> None:
     assert released_as(source, family_class(family).layout.variants) == variant
+
+
+@pytest.mark.parametrize("name", ["job", "job.txt", "JOB.JSON", "job.2026-10"])
+def test_a_job_file_may_have_any_name(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those without .json were taken for a model's name."""
+    job = tmp_path / name
+    job.write_text(json.dumps({"model": {"source": "wan/t2v-1.3b"}, "dataset": {"buckets": ["9x256x256"]}, "memory": {"weights": "nf4"}}))
+    assert main(["plan", str(job), "--card", "RTX 4090", "--output", str(tmp_path)]) == 0
+    assert re.search(r"frozen weights +nf4", capsys.readouterr().out)
+
+
+def test_what_is_no_job_is_told_as_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(bytes(8))
+    (tmp_path / "notes.txt").write_text("no job")
+    (tmp_path / "folder.json").mkdir()
+    assert job_or_model(str(tmp_path / "model.safetensors")).model.source.endswith("model.safetensors")
+    assert job_or_model(str(tmp_path)).model.source == str(tmp_path)
+    for name, told in (("notes.txt", "is not JSON"), ("absent.json", "cannot be read"), ("folder.json", "cannot be read")):
+        with pytest.raises(UserError, match=told):
+            job_or_model(str(tmp_path / name))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_job_may_come_through_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(json.dumps({"model": {"source": "a model"}}),))
+    writer.start()
+    assert job_or_model(str(pipe)).model.source == "a model"
+    writer.join()
 
 
 def test_what_training_refuses_is_not_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

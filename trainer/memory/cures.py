@@ -52,7 +52,7 @@ def _changes(predictor: Predictor, memory: MemorySettings, size: tuple[int, int,
     automatic = {"gradient_checkpointing": "auto", "layer_offload_fraction": -1.0, "weights": "auto"}
     for name, value in automatic.items():
         if getattr(memory, name) != value:
-            shown = "auto (-1)" if value == -1.0 else value
+            shown = "auto" if value == -1.0 else value
             yield f"memory.{name}={shown}", predictor, memory.model_copy(update={name: value})
     if memory != (free := memory.model_copy(update=automatic)):
         yield f"{', '.join(f'memory.{name}' for name in automatic)} at auto", predictor, free

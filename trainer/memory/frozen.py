@@ -158,6 +158,12 @@ def weight_dtype(layer: nn.Linear) -> torch.dtype:
     return layer.compute_dtype if isinstance(layer, FrozenLinear) else layer.weight.dtype
 
 
+def frozen_forms(module: nn.Module) -> dict[str, str]:
+    """The form of each frozen layer of a model by its name, with or without a LoRA on it."""
+    layers = ((name.removesuffix(".base_layer"), layer) for name, layer in module.named_modules())
+    return {name: layer.form for name, layer in layers if isinstance(layer, FrozenLinear)}
+
+
 def set_fp8_products(module: nn.Module, device: torch.device, on: bool = True) -> int:
     """Switches fp8 products of all frozen layers of a model that will compute on `device`, where they can be; how many have them."""
     layers = [layer for layer in module.modules() if isinstance(layer, FrozenLinear)]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from ..optimizer_kinds import KINDS
 
@@ -10,9 +14,13 @@ if TYPE_CHECKING:
     from ..job import AdapterSettings
     from ..optimizer_settings import OptimizerSettings
 
+Shape = tuple[int, int]
+Layers = tuple[tuple[Shape, int], ...]  # rows and columns of layers that have a LoRA, and how many there are of each
 UNKNOWN = 8.0  # bytes a number: two float32 numbers, as AdamW keeps
 FACTORED = {"Adafactor": 1, "CAME": 2}  # of how many numbers each matrix keeps the means of its rows and columns alone, in float32
 ON_HOST = 8  # bytes a number beside the state where that is offloaded: torchao keeps the weights and their gradients there too
+SMALL = 512  # rows and columns of the layer that stands for all where an optimizer must be tried on real numbers
+STEPS = 2  # after which all state is there
 
 
 def weight_bytes(adapter: AdapterSettings) -> int:
@@ -20,20 +28,74 @@ def weight_bytes(adapter: AdapterSettings) -> int:
     return 2 if adapter.precision == "bf16" else 4
 
 
-def state_on_card(settings: OptimizerSettings | None, trained: int, rank: int) -> int:
-    """Bytes that the optimizer keeps on the card for the numbers of a LoRA of this rank; none is AdamW."""
-    return 0 if settings and settings.offload_state else _state(settings, trained, rank)
+def trained_numbers(layers: Layers, rank: int) -> int:
+    """How many numbers the LoRA of these layers has."""
+    return sum(count * rank * sum(shape) for shape, count in layers)
 
 
-def state_on_host(settings: OptimizerSettings | None, trained: int, rank: int) -> int:
+def state_on_card(settings: OptimizerSettings | None, layers: Layers, rank: int) -> int:
+    """Bytes that the optimizer keeps on the card for the LoRA of these layers; none is AdamW."""
+    return 0 if settings and settings.offload_state else _state(settings, layers, rank)
+
+
+def state_on_host(settings: OptimizerSettings | None, layers: Layers, rank: int) -> int:
     """Bytes that it keeps in the host's memory."""
-    return _state(settings, trained, rank) + ON_HOST * trained if settings and settings.offload_state else 0
+    offloaded = settings is not None and settings.offload_state
+    return _state(settings, layers, rank) + ON_HOST * trained_numbers(layers, rank) if offloaded else 0
 
 
-def _state(settings: OptimizerSettings | None, trained: int, rank: int) -> int:
+def _state(settings: OptimizerSettings | None, layers: Layers, rank: int) -> int:
     """A pair of matrices [rank, in] and [out, rank] has about one row or column for each `rank` numbers."""
+    trained = trained_numbers(layers, rank)
     kind = KINDS.get(settings.name) if settings else None
     if settings is None or kind is None:
         return int(UNKNOWN * trained)
+    if settings.name == "other" or settings.options:  # whose state no table knows
+        tried = _tried(settings, layers, rank)  # type: ignore[arg-type]  # frozen settings have a hash
+        if tried is not None:
+            return tried
     each = 0.0 if settings.name == "SGD" and not settings.beta1 else kind.state_bytes
     return int(each * trained + 4 * FACTORED.get(settings.name, 0) * trained / rank)
+
+
+@lru_cache
+def _tried(settings: OptimizerSettings, layers: Layers, rank: int) -> int | None:
+    """What steps leave behind: on fake tensors of these shapes, or of an optimizer that asks for values on one small layer.
+
+    None of one that is not here or does not step, which a run's check tells of.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with suppress(Exception), FakeTensorMode(allow_non_fake_inputs=True):  # whatever a library raises where there are no values
+        kept = _kept(settings, [shape for shape, _ in layers], rank)
+        return sum(size * count for size, (_, count) in zip(kept, layers, strict=True))
+    with suppress(Exception), torch.random.fork_rng(devices=[]):  # whatever a library raises on what it does not like
+        (size,) = _kept(settings, [(SMALL, SMALL)], rank)
+        return size * trained_numbers(layers, rank) // trained_numbers((((SMALL, SMALL), 1),), rank)
+    return None
+
+
+def _kept(settings: OptimizerSettings, shapes: Sequence[Shape], rank: int) -> list[int]:
+    """Bytes of tensors that an optimizer keeps of the pair of a LoRA on each of these layers."""
+    import torch
+
+    from ..optim import make_optimizer
+
+    pairs = [[torch.nn.Parameter(torch.ones(part)) for part in ((rank, columns), (rows, rank))] for rows, columns in shapes]
+    parameters = [parameter for pair in pairs for parameter in pair]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        optimizer = make_optimizer(parameters, settings)
+        for _ in range(STEPS):
+            for parameter in parameters:
+                parameter.grad = torch.full_like(parameter, 0.01)
+            optimizer.step()
+    return [sum(_bytes(optimizer.state[parameter]) for parameter in pair) for pair in pairs]
+
+
+def _bytes(value: Any) -> int:
+    """Of tensors, also those in lists and dicts."""
+    if isinstance(value, (dict, list, tuple)):
+        return sum(map(_bytes, value.values() if isinstance(value, dict) else value))
+    return int(getattr(value, "nbytes", 0))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .choices import LIGHTER, Checkpointing, Choices, lighter_blocks
-from .optimizer_state import state_on_card, state_on_host, weight_bytes
+from .optimizer_state import Layers, state_on_card, state_on_host, trained_numbers, weight_bytes
 from .remembered import alike, remembered
 from .step_time import compile_seconds, copy_seconds, step_seconds
 
@@ -42,11 +43,12 @@ class Micro:
         """Elements of its latents."""
         return math.prod(self.shapes.encoding["latents"]) * self.batch
 
-    def in_pieces(self, size: int) -> Micro:
-        """The same with at most `size` examples, 0 has no limit, as many times more often as that takes; the last is counted whole."""
-        if not size or size >= self.batch:
-            return self
-        return replace(self, batch=size, share=self.share * -(-self.batch // size))
+    def in_pieces(self, size: int) -> list[Micro]:
+        """The same with at most `size` examples at a time, 0 has no limit: as many times more often as they fill, and what is left."""
+        if not 0 < size < self.batch:
+            return [self]
+        whole, left = divmod(self.batch, size)
+        return [replace(self, batch=size, share=self.share * whole), *([replace(self, batch=left)] if left else [])]
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Predictor:
 
     def micros_of(self, choices: Choices) -> list[Micro]:
         """The micro-batches as they are computed."""
-        return [micro.in_pieces(choices.at_once) for micro in self.micros]
+        return [piece for micro in self.micros for piece in micro.in_pieces(choices.at_once)]
 
     def largest(self, choices: Choices) -> Micro:
         """The one of them that takes most memory: most elements of latents."""
@@ -156,7 +158,7 @@ class Predictor:
         if self.stored and choices.weights != "unquantized":
             outside -= self.stored.saved
         weights = int(block * (sizes.blocks - out + ring * sizes.largest) + outside)
-        trained = self.optimizer, sizes.adapter, self.adapter.rank
+        trained = self.optimizer, sizes.layers, self.adapter.rank
         state = state_on_card(*trained)
         adapter = weight_bytes(self.adapter) * sizes.adapter + state
         activations, host = self._activations(choices, rehearsal), int(block * out) + state_on_host(*trained)
@@ -196,12 +198,16 @@ class Predictor:
         return total * self.accumulation
 
     def _compiling(self, choices: Choices, rehearsal: Rehearsal) -> float:
-        return compile_seconds(rehearsal, len(self.micros)) if choices.compile else 0.0
+        shapes = {(micro.shapes, micro.batch) for micro in self.micros_of(choices)}
+        return compile_seconds(rehearsal, len(shapes)) if choices.compile else 0.0
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Weights of a transformer: of the linear layers in its blocks, of all in its blocks, outside of them, and of its LoRA."""
+    """Weights of a transformer: of the linear layers in its blocks, of all in its blocks, outside of them, and of its LoRA.
+
+    `layers` are those that have a LoRA.
+    """
 
     linear: int
     in_blocks: int
@@ -209,6 +215,7 @@ class Sizes:
     adapter: int
     blocks: int
     largest: float  # of the blocks, over their mean
+    layers: Layers
 
 
 def sizes_of(family: ModelFamily, adapter: AdapterSettings) -> Sizes:
@@ -223,5 +230,6 @@ def sizes_of(family: ModelFamily, adapter: AdapterSettings) -> Sizes:
     in_blocks = sum(each)
     whole = sum(tensor.numel() for tensor in (*skeleton.parameters(), *skeleton.buffers()))
     targets = re.compile(family.spec.adapter_targets[adapter.targets])
-    trained = sum(adapter.rank * (rows + columns) for name, (rows, columns) in shapes.items() if targets.fullmatch(name))
-    return Sizes(linear, in_blocks, whole - in_blocks, trained, len(blocks), max(each) * len(each) / in_blocks)
+    layers = tuple(Counter(shape for name, shape in shapes.items() if targets.fullmatch(name)).items())
+    largest = max(each) * len(each) / in_blocks
+    return Sizes(linear, in_blocks, whole - in_blocks, trained_numbers(layers, adapter.rank), len(blocks), largest, layers)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ..errors import UserError
+from ..errors import UserError, fail
 from .blocks import blocks_of
 
 if TYPE_CHECKING:
@@ -30,11 +30,18 @@ class WithoutWeights:
         return getattr(self._files, name)
 
     def load(self, part: str, kind: Any, dtype: torch.dtype, weights: Weights = "as stored") -> Any:
-        """The part's class by its configuration, in the precision that its weights would have."""
+        """The part's class by its configuration, in the precision that its weights would have; raises UserError if it has none such."""
         from accelerate import init_empty_weights
 
-        with init_empty_weights(include_buffers=True):
-            model = kind.from_config(self._files.config(part)) if hasattr(kind, "from_config") else kind(self._files.config(part))
+        from ..models.loading import CURE, UNFIT
+
+        config = self._files.config(part)
+        try:
+            with init_empty_weights(include_buffers=True):
+                model = kind.from_config(config) if hasattr(kind, "from_config") else kind(config)
+        except UNFIT as error:
+            told = f"{type(error).__name__}: {error}"
+            raise fail(f"{self._files.name}, {part}", f"has a configuration that no model has ({told}).", CURE) from error
         kept = tuple(getattr(model, "_keep_in_fp32_modules", None) or ())
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
             if tensor.is_floating_point() and not any(piece in name.split(".") for piece in kept):

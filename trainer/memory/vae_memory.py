@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Problem
+from ..errors import Problem, UserError
 from .remembered import alike, remembered
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _rehearsed(family: ModelFamily, size: tuple[int, int, int], tiled: bool) -> 
     twin = twin_of(family)
     try:
         vae: Any = twin.load_vae()
-    except Exception:  # a configuration that is not there
+    except (UserError, ImportError):  # a run that needs a VAE which cannot be made tells so where it loads it
         return VaeMemory()
     tiles = can_tile(vae)
     cut = _tiles(vae, size) if tiled and tiles else None
@@ -84,14 +84,16 @@ def can_tile(vae: Any) -> bool:
 
 
 def unmet_savings(family: ModelFamily, memory: MemorySettings) -> list[Problem]:
-    """A problem for each saving of the settings that the family's VAE, made without weights, lacks; none where it cannot be made so."""
+    """A problem for each saving of the settings that the family's VAE, made without weights, lacks, or why it cannot be made."""
     from .twin import twin_of
 
     if not (memory.vae_tiling or memory.vae_slicing):
         return []
     try:
         vae = twin_of(family).load_vae()
-    except Exception:  # a configuration that is not there
+    except UserError as error:
+        return error.problems
+    except ImportError:  # of a library without this class: told with the cure where the VAE is loaded
         return []
     return missing_savings(vae, memory)
 

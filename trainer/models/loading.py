@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="nn.Module")
 STARTS = ("", "text_model.", "vision_model.", "model.", "language_model.", "model.language_model.", "encoder.")  # of names, here or there
+UNFIT = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)  # what classes raise on configurations
 CURE = "Choose another file of this model, or download it again."
 
 
@@ -60,7 +61,7 @@ def planned(kind: type[M], config: Config, match: Match, strict: bool) -> tuple[
     part = match.part
     try:
         model = empty_model(kind, config)
-    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+    except UNFIT as error:
         raise fail(str(part.file.path), f"tells of a configuration that no model has ({type(error).__name__}: {error}).", CURE) from error
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     convert = _conversion(part, shapes, match.kind.keys(config) if match.kind.keys else None)

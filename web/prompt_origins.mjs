@@ -1,0 +1,30 @@
+// Which graph a prompt was queued from: nodes of graphs in other tabs have the same ids, and only one graph is open.
+
+import { findNode } from "./node_lookup.mjs";
+
+/** `rootGraph()` gives the open graph, `fetchOrigin(prompt)` the id of the graph that a prompt was queued from, or "". */
+export class PromptOrigins {
+  constructor({ rootGraph, fetchOrigin }) {
+    Object.assign(this, { rootGraph, fetchOrigin });
+    this.asked = new Map();
+  }
+
+  openId() {
+    return this.rootGraph()?.id ?? "";
+  }
+
+  /** Promise of the id of the graph that a prompt was queued from; "" where that is not known. */
+  of(prompt) {
+    if (!this.asked.has(prompt)) {
+      const forget = () => this.asked.delete(prompt) && "";
+      this.asked.set(prompt, prompt ? this.fetchOrigin(prompt).catch(forget) : Promise.resolve(""));
+    }
+    return this.asked.get(prompt);
+  }
+
+  /** Promise of the node that a prompt means by an execution id; null unless the open graph is the one that was queued. */
+  async nodeOf(executionId, prompt) {
+    const origin = await this.of(prompt);
+    return origin && origin === this.openId() ? findNode(this.rootGraph(), executionId) : null;
+  }
+}
