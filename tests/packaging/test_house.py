@@ -201,7 +201,7 @@ def test_what_is_imported_is_declared() -> None:
     modules = {"opencv-python": "cv2", "pillow": "PIL"}
     known = (
         {modules.get(name, name.replace("-", "_")) for name in declared}
-        | {"torch", "tokenizers"}
+        | {"torch", "networkx", "tokenizers"}  # the last two come with torch and transformers
         | COMFYUI
         | OPTIONAL
         | set(sys.stdlib_module_names)
