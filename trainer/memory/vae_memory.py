@@ -36,7 +36,11 @@ def vae_peaks(family: ModelFamily, size: tuple[int, int, int], tiled: bool = Fal
 
     In tiles it is that of one tile, as the rehearsal of all takes minutes, and of the tiles that are kept and put together.
     """
-    return remembered((*alike(family, family.files.config("vae")), size, tiled), lambda: _rehearsed(family, size, tiled))
+    try:
+        config = family.files.config("vae")
+    except UserError:  # told where the VAE is loaded
+        return VaeMemory()
+    return remembered((*alike(family, config), size, tiled), lambda: _rehearsed(family, size, tiled))
 
 
 def _rehearsed(family: ModelFamily, size: tuple[int, int, int], tiled: bool) -> VaeMemory:
