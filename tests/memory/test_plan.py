@@ -25,7 +25,7 @@ from trainer.memory.choices import Choices, Decoding
 from trainer.memory.choosing import EXACTNESS, taken
 from trainer.memory.examples import planned_micros, prepared_micros, shapes_at
 from trainer.memory.plan import Plan, make_plan, plan_for_run, told_plan
-from trainer.memory.prediction import GIB, Micro, Predictor
+from trainer.memory.prediction import GIB, Micro, Prediction, Predictor
 from trainer.memory.rehearsal import mixed
 from trainer.memory.sampling_memory import RAISED
 from trainer.memory.step_time import DISK
@@ -413,6 +413,18 @@ def test_a_share_of_blocks_that_was_set_is_not_said_to_be_needed() -> None:
     assert not any("blocks lie outside" in reason for reason in found.reasons)
     tight = planned(["81x480x832"], memory={"fit_into": 7, "weights": "unquantized"})
     assert any(reason.endswith("lie outside of the card, as all of them do not fit.") for reason in tight.reasons)
+
+
+def test_a_picture_that_is_encoded_alone_takes_no_more_than_one_frame() -> None:
+    """Of HunyuanVideo-1.5 it was counted as a whole clip: 140 GB rather than what decoding takes."""
+    taken = {}
+    for variant in ("t2v-480p", "i2v-480p"):
+        family = next(known for known in known_models("hunyuan_video_15") if known.spec.variant == variant)
+        prompt = {"prompt": "a boat"} | ({"image": "boat.png"} if "i2v" in variant else {})
+        job = TrainingJob.parse({"samples": {"prompts": [prompt]}})
+        peak = Prediction(0, 0, 0, 0, 0, 0, False, 0.0, 0.0)
+        taken[variant] = sampling_memory.sampling_memory(job, family, (33, 480, 832), peak, 0, 141 * GIB).taken
+    assert taken["i2v-480p"] == taken["t2v-480p"] > 0
 
 
 def test_the_image_encoder_is_counted_beside_the_vae() -> None:

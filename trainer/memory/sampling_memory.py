@@ -70,8 +70,8 @@ def _work(job: TrainingJob, family: ModelFamily, largest: tuple[int, int, int], 
         return None
     encode = 0
     if sees_pictures(job, family.spec):
-        encode = (vae if tiled == job.memory.vae_tiling else vae_peaks(family, size, job.memory.vae_tiling)).encode or 0
-        encode += seer
+        seen = size if family.spec.pictures_as_clips else (1, *size[1:])
+        encode = (vae_peaks(family, seen, job.memory.vae_tiling).encode or 0) + seer
     return _Work(vae.weights + max(vae.decode, encode), vae.tiles)
 
 

@@ -102,6 +102,7 @@ class FamilySpec:
     default_bucket: tuple[int, int, int]  # frames, height, width, where clips do not say otherwise
     conditions: tuple[str, ...] = ()  # pictures that it can start from: "first_frame", "last_frame"
     required: tuple[str, ...] = ()  # those of them that it cannot do without
+    pictures_as_clips: bool = False  # whether they are encoded as a clip of the video's size, rather than each alone
     image_encoder: bool = False  # whether a picture is also seen through an encoder of its own
     text_sees_image: bool = False  # whether a text's embedding depends on the first frame
     guidance_input: float | None = None  # what a guidance-distilled model is fed in training; its `guidance` is fed in sampling

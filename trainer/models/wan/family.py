@@ -64,6 +64,7 @@ class Wan(ModelFamily):
             default_bucket=variant.bucket,
             conditions=variant.conditions,
             required=variant.required,
+            pictures_as_clips=variant.kind in ("i2v", "flf2v"),
             image_encoder=variant.sees_pictures,
             experts=variant.experts,
             step_distilled=variant.step_distilled,
