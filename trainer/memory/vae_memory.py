@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Problem, UserError
-from .remembered import alike, remembered
+from .remembered import model_key, remembered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ def vae_peaks(family: ModelFamily, size: tuple[int, int, int], tiled: bool = Fal
 
     In tiles it is that of one tile, as the rehearsal of all takes minutes, and of the tiles that are kept and put together.
     """
-    return remembered((*alike(family, family.files.config("vae")), size, tiled), lambda: _rehearsed(family, size, tiled))
+    return remembered((*model_key(family, family.files.config("vae")), size, tiled), lambda: _rehearsed(family, size, tiled))
 
 
 def _rehearsed(family: ModelFamily, size: tuple[int, int, int], tiled: bool) -> VaeMemory:
