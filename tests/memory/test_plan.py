@@ -2,6 +2,7 @@ import json
 import re
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from tests.benchmarks.training import Work
 from tests.data.synthetic import Watcher, watched
 from tests.memory.measured import STEPS, Measured, family_of, shapes_of
 from tests.tiny import ALL, Tiny
+from tests.tiny.wan import write_tiny_wan
 from trainer.__main__ import main
 from trainer.errors import UserError
 from trainer.job import AdapterSettings, Bucket, ComputeSettings, MemorySettings, TrainingJob
@@ -248,14 +250,18 @@ def test_pictures_beside_clips_are_split_by_what_is_largest_then() -> None:
     }  # fmt: skip
 
 
-def test_what_is_chosen_fits_the_largest_of_many_micro_batches() -> None:
+def test_what_is_chosen_fits_the_largest_of_many_micro_batches(tmp_path: Path) -> None:
     """Ways were compared by pictures in large batches and a middle clip, so that the longest did not fit once those were split."""
-    known = predictor("Wan 2.1 1.3B", None)
-    sizes = {(1, 1024, 1024): 4, (33, 480, 832): 1, (17, 480, 832): 1, (9, 480, 832): 1}
-    mixture = replace(known, micros=[Micro(shapes_at(known.family, size), batch, 0.25) for size, batch in sizes.items()])
-    limits = Limits(taken(mixture.predict(Choices(at_once=1)).peak) - 1, 1000, compiler=False)
-    found = chosen(mixture, MemorySettings(weights="as stored", gradient_checkpointing="full"), ComputeSettings(), limits)
-    assert found and limits.fits(found.prediction) and found.choices.offload
+    family = open_model(write_tiny_wan(tmp_path / "wan"))
+    sizes = {(1, 128, 128): 8, (17, 96, 96): 1, (9, 96, 96): 1, (5, 96, 96): 1}
+    micros = [Micro(shapes_at(family, size), batch, 0.25) for size, batch in sizes.items()]
+    mixture = Predictor(family, AdapterSettings(rank=4), micros, CARDS["H200"], torch.bfloat16)
+    assert [mixture.largest(Choices(at_once=size)) == micro for size, micro in ((0, micros[0]), (1, micros[1]))] == [True, True]
+    memory = MemorySettings(weights="as stored", gradient_checkpointing="full", layer_offload_fraction=0)
+    least = taken(mixture.predict(Choices(at_once=1)).peak)
+    found = chosen(mixture, memory, ComputeSettings(), Limits(least, 1000, compiler=False))
+    assert found and found.choices.at_once == 1
+    assert chosen(mixture, memory, ComputeSettings(), Limits(least - 1, 1000, compiler=False)) is None
 
 
 def test_few_micro_batches_stand_for_all() -> None:

@@ -75,9 +75,14 @@ def chosen(predictor: Predictor, memory: MemorySettings, compute: ComputeSetting
         return None
     fastest = min(candidate.prediction.seconds for candidate in best)
     found = next(candidate for candidate in best if candidate.prediction.seconds <= EXACTNESS * fastest)
-    prediction = predictor.predict(found.choices)
-    choices = replace(found.choices, on_disk=prediction.on_disk)
-    return Candidate(choices, prediction, passed_over=best[0] if found is not best[0] else None)
+    passed_over = None if found is best[0] else _of_all(predictor, best[0].choices)
+    return replace(_of_all(predictor, found.choices), passed_over=passed_over)
+
+
+def _of_all(predictor: Predictor, choices: Choices) -> Candidate:
+    """What choices come to by all micro-batches."""
+    prediction = predictor.predict(choices)
+    return Candidate(replace(choices, on_disk=prediction.on_disk), prediction)
 
 
 def representatives(micros: Sequence[Micro]) -> list[Micro]:
