@@ -25,6 +25,7 @@ _DOLLAR = re.compile(r"(?i)\$(?:\{(?:env:)?(\w+)\}|(?:env:)?(\w+))")
 _COMMENT = re.compile(r"(?i)@?rem(?:[ \t]|$)|:")
 _ESCAPED = {"n": "\n", "t": "\t"}  # behind PowerShell's backtick in double quotes
 _REDIRECTION = re.compile(r"\d?[<>]+(?:&\d|[ \t]*[^\s;&|]+)?")
+_TO_LINE_END = re.compile(r"#[^\n]*")  # PowerShell's comment
 _SPLAT = re.compile(r"@(\w+)")
 
 
@@ -39,7 +40,7 @@ def of_windows(text: str, path: Path | None = None) -> str:
 
 
 class WindowsScript:
-    """Reads a script line by line; assignments are remembered, nothing is run. `exported` are those of the environment alone."""
+    """Reads a script of cmd or PowerShell line by line; nothing is run. `exported` are the variables of the environment alone."""
 
     def __init__(self, powershell: bool) -> None:
         self.powershell = powershell
@@ -49,28 +50,17 @@ class WindowsScript:
 
     def run(self, text: str) -> None:
         """Reads all statements of a text."""
-        text = _CONTINUED.sub(" ", re.sub(r"<#.*?#>", "", text, flags=re.DOTALL) if self.powershell else text)
-        for line in self._lines(text):
-            if not (self._assigned(line) if self.powershell else self._set(line)):
+        lines, remembered = (_powershell_lines, self._assigned) if self.powershell else (self._cmd_lines, self._set)
+        for line in lines(text):
+            if not remembered(line):
                 self.statements += [Statement(words) for words in self._statements(line) if words]
 
-    def _lines(self, text: str) -> Iterator[str]:
-        """Lines without blanks around them and comments; of an array that goes over several lines all as one."""
-        kept = ""
-        for line in text.split("\n"):
-            line = line.strip()
-            if not self.powershell:
-                if not _COMMENT.match(line):
-                    yield _PERCENT.sub(self._percent, line.replace("%~dp0", ".\\")).replace("%%", "%").lstrip("@")
-                continue
-            kept = f"{kept}\n{line}" if kept else line
-            if "@(" not in kept or kept.count("(") <= kept.count(")"):
-                yield kept
-                kept = ""
-        yield kept
-
-    def _percent(self, found: re.Match[str]) -> str:
-        return _joined(self._value(found))
+    def _cmd_lines(self, text: str) -> Iterator[str]:
+        """Lines without comments, with what variables hold."""
+        for line in map(str.strip, _CONTINUED.sub(" ", text).split("\n")):
+            if not _COMMENT.match(line):
+                held = _PERCENT.sub(lambda found: _joined(self._value(found)), line.replace("%~dp0", ".\\"))
+                yield held.replace("%%", "%").lstrip("@")
 
     def _value(self, named: re.Match[str]) -> str | list[str]:
         """What a variable holds; it stays as it is written where that is not known."""
@@ -100,7 +90,7 @@ class WindowsScript:
         return True
 
     def _statements(self, text: str, in_array: bool = False) -> list[list[str]]:
-        """The words of each command of a line, after quotes and variables; where its output goes is left out."""
+        """The words of each command of a line, after quotes and variables; where its output goes and comments are left out."""
         found: list[list[str]] = [[]]
         blanks, ends, escape = (" \t\n," if in_array else " \t", ";|{}\n" if self.powershell else "&|()\n", "`" if self.powershell else "^")
         at = 0
@@ -111,11 +101,8 @@ class WindowsScript:
             elif char in ends:
                 found.append([])
                 at += 1
-            elif char == "#" and self.powershell:
-                end = text.find("\n", at)
-                at = len(text) if end < 0 else end
-            elif redirection := _REDIRECTION.match(text, at):
-                at = redirection.end()
+            elif skipped := _REDIRECTION.match(text, at) or (self.powershell and _TO_LINE_END.match(text, at)):
+                at = skipped.end()
             elif splat := _SPLAT.match(text, at) if self.powershell else None:
                 value = self._value(splat)
                 found[-1] += value if isinstance(value, list) else [value]
@@ -166,6 +153,17 @@ class WindowsScript:
                 found += text[at]
                 at += 1
         return found, at + 1
+
+
+def _powershell_lines(text: str) -> Iterator[str]:
+    """Lines without comments of several lines; of an array that goes over several lines all as one."""
+    kept = ""
+    for line in map(str.strip, _CONTINUED.sub(" ", re.sub(r"<#.*?#>", "", text, flags=re.DOTALL)).split("\n")):
+        kept = f"{kept}\n{line}" if kept else line
+        if "@(" not in kept or kept.count("(") <= kept.count(")"):
+            yield kept
+            kept = ""
+    yield kept
 
 
 def _joined(value: str | list[str]) -> str:
