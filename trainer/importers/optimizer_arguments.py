@@ -39,7 +39,7 @@ def settle_options(report: Report) -> None:
         return
     single = {option.name: option for option in waiting if option.name in _BETAS and option.name not in known}
     if single:
-        _betas(report, known, title, single)
+        _single_betas(report, known, title, single)
     for option in waiting:
         answered = single.get(option.name) is option or (option.name == "betas" and _listed_betas(report, known, title, option))
         if not answered:
@@ -119,7 +119,7 @@ def _listed_betas(report: Report, known: _Known, title: str, option: Option) -> 
     return True
 
 
-def _betas(report: Report, known: _Known, title: str, given: dict[str, Option]) -> None:
+def _single_betas(report: Report, known: _Known, title: str, given: dict[str, Option]) -> None:
     """Betas in settings of their own: settings of the job, or of a class with more or of another name its option betas."""
     usual = known.get("betas") or ()
     if report.value("optimizer.name") != "other" and not ("beta3" in given and len(usual) == 3):
