@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .errors import fail
 from .optimizer_kinds import KINDS, LIBRARY, optimizer_class
-from .optimizer_settings import OURS
-
-if TYPE_CHECKING:
-    from .job import OptimizerSettings
+from .optimizer_settings import OURS, OptimizerSettings
 
 _ADAM: dict[str, Any] = {"betas": (0.9, 0.999), "eps": 1e-8}
 _DECAY: dict[str, Any] = {"weight_decouple": True, "fixed_decay": False}

@@ -21,12 +21,12 @@ WEIGHTS = (".safetensors", ".gguf", ".sft", ".ckpt", ".pt", ".pth", ".bin")  # e
 def job_or_model(text: str) -> TrainingJob:
     """A job file, whatever it is called, or the default job of a model; raises UserError for a file that is no job."""
     path, ending = Path(text), Path(text).suffix.lower()
-    is_job = ending == ".json" or (ending not in WEIGHTS and _can_be_read(path))
+    is_job = ending == ".json" or (ending not in WEIGHTS and _is_file_or_pipe(path))
     return TrainingJob.load(path) if is_job else TrainingJob(model=ModelSettings(source=text))
 
 
-def _can_be_read(path: Path) -> bool:
-    """Whether there is a file, or a pipe as of a shell's <(…)."""
+def _is_file_or_pipe(path: Path) -> bool:
+    """Whether there is a file, or a pipe such as a shell's <(…)."""
     try:
         return path.exists() and not path.is_dir()
     except (OSError, ValueError):  # no name that a file could have

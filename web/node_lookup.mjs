@@ -2,7 +2,6 @@
 
 export const TRAIN_NODE = "VideoTrainerTrain";
 export const PREVIEW_NODE = "VideoTrainerDatasetPreview";
-export const RUN_PROPERTY = "video_trainer_run";
 
 /** The node that an execution id such as "12:7" names, or null when the open graph does not have it. */
 export function findNode(rootGraph, executionId) {

@@ -2,8 +2,8 @@
 
 import { allNodes } from "./node_lookup.mjs";
 
-/** Results of one kind. `property` of a node keeps what `kept(result)` is, so that it is saved with the workflow; `gives(node)` says
- * whether a node has such results, `show(node, result)` shows one, `onBound(node)` hears of each that comes. */
+/** Results of one kind. A node keeps `kept(result)` as its `property`, so that it is saved with the workflow; `gives(node)` says
+ * whether a node has such results, `show(node, result)` shows one, `onBound(node)` hears of each that comes to the open graph. */
 export class NodeResults {
   constructor(origins, { property, gives, kept = (result) => result, show = () => {}, onBound }) {
     Object.assign(this, { origins, property, gives, kept, show, onBound });

@@ -15,9 +15,13 @@ export class PromptOrigins {
 
   /** Promise of the id of the graph that a prompt was queued from; "" where that is not known. */
   of(prompt) {
+    if (!prompt) return Promise.resolve("");
     if (!this.asked.has(prompt)) {
-      const forget = () => this.asked.delete(prompt) && "";
-      this.asked.set(prompt, prompt ? this.fetchOrigin(prompt).catch(forget) : Promise.resolve(""));
+      const answer = this.fetchOrigin(prompt).catch(() => {
+        this.asked.delete(prompt); // asked again next time
+        return "";
+      });
+      this.asked.set(prompt, answer);
     }
     return this.asked.get(prompt);
   }

@@ -5,7 +5,7 @@ import { api } from "../../scripts/api.js";
 import { addFold } from "./advanced_fold.mjs";
 import { Monitor } from "./monitor.mjs";
 import { addDisplay } from "./node_display.mjs";
-import { PREVIEW_NODE, RUN_PROPERTY, TRAIN_NODE, nodeType } from "./node_lookup.mjs";
+import { PREVIEW_NODE, TRAIN_NODE, nodeType } from "./node_lookup.mjs";
 import { NodeResults } from "./node_results.mjs";
 import { PreviewNodes } from "./preview_nodes.mjs";
 import { PromptOrigins } from "./prompt_origins.mjs";
@@ -15,6 +15,7 @@ import { TextReports } from "./text_report.mjs";
 
 const OURS = "VideoTrainer";
 const CORE_TEXT = "$$node-text-preview";
+const RUN_PROPERTY = "video_trainer_run"; // of the node, so that it is saved with the workflow
 const MONITOR_SIZES = { minHeight: 420, firstWidth: 480, firstHeight: 560 };
 
 const monitors = new Map();

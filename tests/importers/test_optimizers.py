@@ -183,6 +183,9 @@ def test_betas_of_a_class_that_is_named_are_its_option(tmp_path: Path) -> None:
     result = from_onetrainer(tmp_path, {"optimizer": "ADOPT", "beta1": 0.8, "beta2": 0.9999})
     assert result.job["optimizer"]["options"] == "betas=(0.8, 0.9999)"
     assert fates(result, "optimizer.beta") == {"1": "betas=(0.8, 0.9999)", "2": "betas=(0.8, 0.9999)"}
+    for given, kind in (((0.8, 1.5), "unsupported"), ((0.9, 0.9999), "ignored")):
+        other = from_onetrainer(tmp_path, {"optimizer": "ADOPT", "beta1": given[0], "beta2": given[1]})
+        assert fates(other, "optimizer.beta") == {"1": kind, "2": kind} and "options" not in other.job["optimizer"]
     listed = imported(tmp_path, "type = 'SOAP'\nbetas = [0.9, 0.9]")
     assert listed.job["optimizer"] == {"name": "other", "other": "SOAP", "options": "betas=(0.9, 0.9)"}
     assert fates(imported(tmp_path, "type = 'TIGER'\nbetas = [0.9, 0.9]"), "optimizer.b") == {"etas": "unsupported"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -70,7 +72,7 @@ def test_options_that_keep_more_are_counted() -> None:
 
 
 def test_unknown_ones_are_taken_for_adamw() -> None:
-    for unknown in (None, OptimizerSettings(name="other", other="no such class"), OptimizerSettings(options="no_such_option=1")):
+    for unknown in (OptimizerSettings(name="other", other="no such class"), OptimizerSettings(options="no_such_option=1")):
         assert state_on_card(unknown, LAYERS, RANK) == 8 * NUMBERS
 
 
@@ -84,14 +86,14 @@ def test_the_prediction_counts_it() -> None:
     family = family_of("Wan 2.1 1.3B")
     micro = Micro(shapes_at(family, (1, 256, 256)))
 
-    def found(adapter: AdapterSettings, optimizer: OptimizerSettings | None = None) -> Predictor:
-        return Predictor(family, adapter, [micro], CARDS["H200"], torch.bfloat16, optimizer=optimizer)
+    def found(adapter: AdapterSettings, **optimizer: Any) -> Predictor:
+        return Predictor(family, adapter, [micro], CARDS["H200"], torch.bfloat16, optimizer=OptimizerSettings(**optimizer))
 
-    plain, sgd = (found(AdapterSettings(rank=32), given).predict(Choices()) for given in (None, OptimizerSettings(name="SGD")))
+    plain, sgd = (found(AdapterSettings(rank=32), name=name).predict(Choices()) for name in ("AdamW", "SGD"))
     trained = plain.adapter // 12
     assert plain.state == 8 * trained and sgd.state == 4 * trained
     assert plain.peak - sgd.peak == 4 * trained
-    offloaded = found(AdapterSettings(rank=32), OptimizerSettings(offload_state=True)).predict(Choices())
+    offloaded = found(AdapterSettings(rank=32), offload_state=True).predict(Choices())
     assert offloaded.adapter == 4 * trained and offloaded.host - plain.host == 16 * trained
     half = found(AdapterSettings(rank=32, precision="bf16")).predict(Choices())
     assert half.adapter == 10 * trained and half.peak < plain.peak - 2 * trained, "and its gradients"

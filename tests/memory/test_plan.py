@@ -2,6 +2,7 @@ import json
 import re
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,14 +16,15 @@ from tests.benchmarks.training import Work
 from tests.data.synthetic import Watcher, watched
 from tests.memory.measured import STEPS, Measured, family_of, shapes_of
 from tests.tiny import ALL, Tiny
+from tests.tiny.wan import write_tiny_wan
 from trainer.__main__ import main
 from trainer.errors import UserError
-from trainer.job import AdapterSettings, Bucket, TrainingJob
+from trainer.job import AdapterSettings, Bucket, ComputeSettings, MemorySettings, TrainingJob
 from trainer.memory import plan as plan_module
 from trainer.memory import sampling_memory
 from trainer.memory.card import CARDS, card_named
 from trainer.memory.choices import Choices, Decoding
-from trainer.memory.choosing import EXACTNESS, taken
+from trainer.memory.choosing import EXACTNESS, Limits, chosen, representatives, taken
 from trainer.memory.examples import planned_micros, prepared_micros, shapes_at
 from trainer.memory.plan import Plan, make_plan, plan_for_run, told_plan
 from trainer.memory.prediction import GIB, Micro, Prediction, Predictor
@@ -246,6 +248,27 @@ def test_pictures_beside_clips_are_split_by_what_is_largest_then() -> None:
     assert {at_once: (micro.name, micro.batch, micro.share) for at_once, micro in largest.items()} == {
         0: ("1", 32, 1), 4: ("1", 4, 8), 2: ("33", 1, 1)
     }  # fmt: skip
+
+
+def test_what_is_chosen_fits_the_largest_of_many_micro_batches(tmp_path: Path) -> None:
+    """Ways were compared by pictures in large batches and a middle clip, so that the longest did not fit once those were split."""
+    family = open_model(write_tiny_wan(tmp_path / "wan"))
+    sizes = {(1, 128, 128): 8, (17, 96, 96): 1, (9, 96, 96): 1, (5, 96, 96): 1}
+    micros = [Micro(shapes_at(family, size), batch, 0.25) for size, batch in sizes.items()]
+    mixture = Predictor(family, AdapterSettings(rank=4), micros, CARDS["H200"], torch.bfloat16)
+    assert [mixture.largest(Choices(at_once=size)) == micro for size, micro in ((0, micros[0]), (1, micros[1]))] == [True, True]
+    memory = MemorySettings(weights="as stored", gradient_checkpointing="full", layer_offload_fraction=0)
+    least = taken(mixture.predict(Choices(at_once=1)).peak)
+    found = chosen(mixture, memory, ComputeSettings(), Limits(least, 1000, compiler=False))
+    assert found and found.choices.at_once == 1
+    assert chosen(mixture, memory, ComputeSettings(), Limits(least - 1, 1000, compiler=False)) is None
+
+
+def test_few_micro_batches_stand_for_all() -> None:
+    shapes = shapes_at(family_of("Wan 2.1 1.3B"), (9, 256, 256))
+    micros = [Micro(replace(shapes, encoding={"latents": (number,)}), share=number) for number in range(1, 8)]
+    assert [(micro.size(), micro.share) for micro in representatives(micros)] == [(7, 7), (4, 21)]
+    assert sorted(map(Micro.size, representatives(micros[:2]))) == [1, 2] and representatives(micros[:1]) == micros[:1]
 
 
 def test_a_fixed_setting_that_is_in_the_way_is_named_first() -> None:

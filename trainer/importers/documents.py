@@ -135,8 +135,8 @@ def _toml(path: Path, text: str) -> dict[str, Any]:
         number = int(found[1]) if (found := re.search(r"at line (\d+)", str(error))) else at_end
         if quoted := _quoted_backslash(text, number):
             raise _toml_backslash(path, number, quoted) from None
-        if known := number and _toml_mistake(path, text, number):
-            raise known from None
+        if mistake := number and _toml_mistake(path, text, number):
+            raise mistake from None
         raise fail(str(path), f"is not TOML: {error}.", "Put it right there and try again.") from None
     if (number := _eaten_backslash(data, text)) and (quoted := _quoted_backslash(text, number)):
         raise _toml_backslash(path, number, quoted)
@@ -152,11 +152,9 @@ def _toml_mistake(path: Path, text: str, number: int) -> UserError | None:
     where, name = f"{path}, line {number}", line.partition("=")[0].strip("-\"' \t")
     if re.fullmatch(r"-{0,2}[\w\"'-]+\s*=?", line):
         return fail(where, f"{name} has no value.", f"Write it as {name} = true if it is a switch, else with its value, or leave it out.")
-    same = _lines_of(lines[: number - 1], line if line.startswith("[") else name)
-    if not same or not name:
-        return None
-    cure = "Join the two." if line.startswith("[") else "Keep the one that holds."
-    return fail(where, f"{line if line.startswith('[') else name} is given before, in line {same[-1]}.", cure)
+    given, cure = (line, "Join the two.") if line.startswith("[") else (name, "Keep the one that holds.")
+    before = _lines_of(lines[: number - 1], given) if given else []
+    return fail(where, f"{given} is given before, in line {before[-1]}.", cure) if before else None
 
 
 def lines_of(path: Path, name: str) -> list[int]:

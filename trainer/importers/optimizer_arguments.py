@@ -23,7 +23,7 @@ _SPELT = {  # names of other packages for what is meant by ours
 _SPEED = ("foreach", "fused", "capturable", "use_triton", "triton", "fsdp_in_use", "log_every")
 _ABSENT = ("relative_step", "scale_parameter", "warmup_init")  # of Adafactor elsewhere; off they mean what is done here
 _BETAS = ("beta1", "beta2", "beta3")
-_BELOW_ONE = ("betas", "beta", "beta3", "momentum")
+_RANGES = {**dict.fromkeys(("betas", "beta", "beta3", "momentum"), (0.0, 1.0)), "d": (1.0, math.inf)}  # the upper end is none of it
 _Known = dict[str, Any]
 
 
@@ -39,7 +39,7 @@ def settle_options(report: Report) -> None:
         return
     single = {option.name: option for option in waiting if option.name in _BETAS and option.name not in known}
     if single:
-        _betas(report, known, title, single)
+        _single_betas(report, known, title, single)
     for option in waiting:
         answered = single.get(option.name) is option or (option.name == "betas" and _listed_betas(report, known, title, option))
         if not answered:
@@ -119,11 +119,10 @@ def _listed_betas(report: Report, known: _Known, title: str, option: Option) -> 
     return True
 
 
-def _betas(report: Report, known: _Known, title: str, given: dict[str, Option]) -> None:
+def _single_betas(report: Report, known: _Known, title: str, given: dict[str, Option]) -> None:
     """Betas in settings of their own: settings of the job, or of a class with more or of another name its option betas."""
-    usual = known.get("betas")
-    as_option = report.value("optimizer.name") == "other" or ("beta3" in given and usual is not None and len(usual) == 3)
-    if not as_option:
+    usual = known.get("betas") or ()
+    if report.value("optimizer.name") != "other" and not ("beta3" in given and len(usual) == 3):
         for name, option in given.items():
             if name == "beta3":
                 _absent(report, title, option)
@@ -132,21 +131,16 @@ def _betas(report: Report, known: _Known, title: str, given: dict[str, Option]) 
                 report.put(f"optimizer.{name}", value)
                 report.mapped(option.entry, f"optimizer.{name}", value)
         return
-    count = len(usual) if isinstance(usual, tuple) else 0
-    for name in [name for name in given if int(name[-1]) > count]:
-        _settle(report, known, title, replace(given[name], name="beta" if name == "beta1" else name))
-    given = {name: option for name, option in given.items() if int(name[-1]) <= count}
-    values = tuple(as_number(given[name].value) if name in given else usual[n] for n, name in enumerate(_BETAS[:count])) if usual else ()
-    fits = _fits(values, usual) and _in_range("betas", values, usual)
-    for number, option in enumerate(given.values()):
-        if not fits:
-            report.unsupported(option.entry, f"{title} takes another kind of value for betas, such as {_written(usual)}")
-        elif values == usual:
-            report.ignored(option.entry, "the same here")
-        elif number == 0:
-            _add(report, option, {"betas": values})
-        else:
-            report.mapped(option.entry, "optimizer.options", f"betas={_written(values)}")
+    joined = [name for name in _BETAS[: len(usual)] if name in given]
+    for name, option in given.items():
+        if name not in joined:
+            _settle(report, known, title, replace(option, name="beta" if name == "beta1" else name))
+    if joined:
+        first, *others = (given[name] for name in joined)
+        values = tuple(given[name].value if name in given else other for name, other in zip(_BETAS, usual, strict=False))
+        _settle(report, known, title, replace(first, name="betas", value=values))
+        for option in others:
+            report.same(option.entry, first.entry)
 
 
 def _value(raw: Any) -> Any:
@@ -180,9 +174,9 @@ def _fits(value: Any, usual: Any) -> bool:
 
 
 def _in_range(name: str, value: Any, usual: Any) -> bool:
-    """Whether the numbers in a value are some that the classes take: finite ones but for a usual infinity, betas below 1."""
+    """Whether the numbers in a value are in the option's range and finite, or the usual one, which may be infinite."""
     numbers = [each for each in (value if isinstance(value, tuple) else (value,)) if isinstance(each, (int, float))]
-    low, high = (0, 1) if name in _BELOW_ONE else (1 if name == "d" else -math.inf, math.inf)
+    low, high = _RANGES.get(name, (-math.inf, math.inf))
     return all((low <= number < high and math.isfinite(number)) or number == usual for number in numbers)
 
 

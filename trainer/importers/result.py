@@ -111,6 +111,11 @@ class Report:
         """The job cannot hold the setting, so the run will differ in it."""
         self._answer(entry, "unsupported", "", entry.value, why)
 
+    def same(self, entry: Entry, first: Entry) -> None:
+        """The setting is a part of what another one became, whose line it shares."""
+        line = self._lines[first]
+        self._answer(entry, line.kind, line.target, line.value if line.target else entry.value, line.why)
+
     def wait(self, entry: Entry, name: str, value: Any, off: bool = False) -> None:
         """The setting is the argument `name` of the optimizer and gets its line when it is known which class that is."""
         self.waiting.append(Option(entry, name, value, off))
@@ -119,8 +124,7 @@ class Report:
         """Says of a setting of the job that it was taken over and is not any more; a note does where no line has it alone."""
         lines = [entry for entry, line in self._lines.items() if line.target == target]
         for entry in lines:
-            del self._lines[entry]
-            self.unsupported(entry, why)
+            self._take_back(entry, why)
         if not lines:
             self.notes.append(f"{why}.")
 
@@ -144,25 +148,31 @@ class Report:
         """Of several settings that set one of the job to different values, the one that holds is said to be taken over, and it alone."""
         for entry, line in list(self._lines.items()):
             part, _, name = line.target.partition(".")
-            usual = DEFAULTS.get(part, {}).get(name, [])
-            held = usual if self.value(line.target) is None else self.value(line.target)
-            if line.kind != "mapped" or isinstance(usual, list) or line.target in ADDED or line.value == held:
+            usual = DEFAULTS.get(part, {}).get(name, [])  # a list, to which several add, or two settings at once
+            if line.kind != "mapped" or isinstance(usual, list) or line.target in ADDED:
                 continue
-            other = next((other for other, found in self._lines.items() if found.target == line.target and found.value == held), None)
-            del self._lines[entry]
-            who = (
-                "another setting"
-                if other is None
-                else other.name
-                if other.file == entry.file
-                else f"{other.name} of {last_part(other.file)}"
-            )
-            self.unsupported(entry, f"{who} overrules it: {line.target} is {held}")
+            held = usual if self.value(line.target) is None else self.value(line.target)
+            if line.value != held:
+                holds = (other for other, found in self._lines.items() if found.target == line.target and found.value == held)
+                who = _told_beside(entry, next(holds, None))
+                self._take_back(entry, f"{who} overrules it: {line.target} is {held}")
+
+    def _take_back(self, entry: Entry, why: str) -> None:
+        """What a setting became does not hold any more."""
+        del self._lines[entry]
+        self.unsupported(entry, why)
 
     def _answer(self, entry: Entry, kind: Kind, target: str, value: Any, why: str) -> None:
         assert entry not in self._lines, f"{entry.name} is answered twice"
         shown = "(hidden)" if _SECRET.search(entry.key) else _plain(value)
         self._lines[entry] = Line(kind, entry.name, target, shown, why)
+
+
+def _told_beside(entry: Entry, other: Entry | None) -> str:
+    """Another setting in a line on this one, with its file if that is another."""
+    if other is None:
+        return "another setting"
+    return other.name if other.file == entry.file else f"{other.name} of {last_part(other.file)}"
 
 
 def _short_names(files: Iterable[str]) -> dict[str, str]:

@@ -24,7 +24,9 @@ _PERCENT = re.compile(r"%(\w+)%|!(\w+)!")
 _DOLLAR = re.compile(r"(?i)\$(?:\{(?:env:)?(\w+)\}|(?:env:)?(\w+))")
 _COMMENT = re.compile(r"(?i)@?rem(?:[ \t]|$)|:")
 _ESCAPED = {"n": "\n", "t": "\t"}  # behind PowerShell's backtick in double quotes
-_FOLDER = {"psscriptroot": "."}
+_REDIRECTION = re.compile(r"\d?[<>]+(?:&\d|[ \t]*[^\s;&|]+)?")
+_TO_LINE_END = re.compile(r"#[^\n]*")  # PowerShell's comment
+_SPLAT = re.compile(r"@(\w+)")
 
 
 def of_windows(text: str, path: Path | None = None) -> str:
@@ -38,39 +40,31 @@ def of_windows(text: str, path: Path | None = None) -> str:
 
 
 class WindowsScript:
-    """Reads a script line by line; assignments are remembered, nothing is run. `exported` are those of the environment alone."""
+    """Reads a script of cmd or PowerShell line by line; nothing is run. `exported` are the variables of the environment alone."""
 
     def __init__(self, powershell: bool) -> None:
         self.powershell = powershell
-        self.variables: dict[str, str | list[str]] = dict(_FOLDER) if powershell else {}  # names in small letters
+        self.variables: dict[str, str | list[str]] = {"psscriptroot": "."} if powershell else {}  # names in small letters
         self.exported: dict[str, str] = {}
         self.statements: list[Statement] = []
 
     def run(self, text: str) -> None:
         """Reads all statements of a text."""
-        text = _CONTINUED.sub(" ", re.sub(r"<#.*?#>", "", text, flags=re.DOTALL) if self.powershell else text)
-        for line in self._lines(text):
-            if not (self._assigned(line) if self.powershell else self._set(line)):
+        lines, remembered = (_powershell_lines, self._assigned) if self.powershell else (self._cmd_lines, self._set)
+        for line in lines(text):
+            if not remembered(line):
                 self.statements += [Statement(words) for words in self._statements(line) if words]
 
-    def _lines(self, text: str) -> Iterator[str]:
-        """Lines without blanks around them and comments; of an array that goes over several lines all as one."""
-        kept = ""
-        for line in text.split("\n"):
-            line = line.strip()
-            if not self.powershell:
-                if not _COMMENT.match(line):
-                    yield _PERCENT.sub(self._percent, line.replace("%~dp0", ".\\")).replace("%%", "%").lstrip("@")
-                continue
-            kept = f"{kept}\n{line}" if kept else line
-            if "@(" not in kept or kept.count("(") <= kept.count(")"):
-                yield kept
-                kept = ""
-        yield kept
+    def _cmd_lines(self, text: str) -> Iterator[str]:
+        """Lines without comments, with what variables hold."""
+        for line in map(str.strip, _CONTINUED.sub(" ", text).split("\n")):
+            if not _COMMENT.match(line):
+                held = _PERCENT.sub(lambda found: _joined(self._value(found)), line.replace("%~dp0", ".\\"))
+                yield held.replace("%%", "%").lstrip("@")
 
-    def _percent(self, found: re.Match[str]) -> str:
-        value = self.variables.get((found[1] or found[2]).lower())
-        return value if isinstance(value, str) else found[0]
+    def _value(self, named: re.Match[str]) -> str | list[str]:
+        """What a variable holds; it stays as it is written where that is not known."""
+        return self.variables.get(next(filter(None, named.groups())).lower(), named[0])
 
     def _set(self, line: str) -> bool:
         """Remembers cmd's `set NAME=value`, if the line is one."""
@@ -96,7 +90,7 @@ class WindowsScript:
         return True
 
     def _statements(self, text: str, in_array: bool = False) -> list[list[str]]:
-        """The words of each command of a line, after quotes and variables; where output goes is none."""
+        """The words of each command of a line, after quotes and variables; where its output goes and comments are left out."""
         found: list[list[str]] = [[]]
         blanks, ends, escape = (" \t\n," if in_array else " \t", ";|{}\n" if self.powershell else "&|()\n", "`" if self.powershell else "^")
         at = 0
@@ -107,19 +101,16 @@ class WindowsScript:
             elif char in ends:
                 found.append([])
                 at += 1
-            elif char == "#" and self.powershell:
-                end = text.find("\n", at)
-                at = len(text) if end < 0 else end
-            elif redirection := re.compile(r"\d?[<>]+(?:&\d|[ \t]*[^\s;&|]+)?").match(text, at):
-                at = redirection.end()
-            elif splat := re.compile(r"@(\w+)").match(text, at) if self.powershell else None:
-                value = self.variables.get(splat[1].lower(), splat[0])
+            elif skipped := _REDIRECTION.match(text, at) or (self.powershell and _TO_LINE_END.match(text, at)):
+                at = skipped.end()
+            elif splat := _SPLAT.match(text, at) if self.powershell else None:
+                value = self._value(splat)
                 found[-1] += value if isinstance(value, list) else [value]
                 at = splat.end()
             else:
                 words, at = self._word(text, at, blanks + ends.replace("()", ""), escape)
                 found[-1] += words
-        return found if not self.powershell else [words[1:] if words[:1] == ["&"] else words for words in found]
+        return found
 
     def _word(self, text: str, at: int, ends: str, escape: str) -> tuple[list[str], int]:
         """One word and where it ends; a variable that is an array gives several."""
@@ -134,10 +125,10 @@ class WindowsScript:
                 at += 2
             elif self.powershell and (variable := _DOLLAR.match(text, at)):
                 at = variable.end()
-                value = self.variables.get((variable[1] or variable[2]).lower(), variable[0])
+                value = self._value(variable)
                 if isinstance(value, list) and not current:
                     return value, at
-                current += value if isinstance(value, str) else " ".join(value)
+                current += _joined(value)
             else:
                 current += char
                 at += 1
@@ -156,10 +147,24 @@ class WindowsScript:
                 found += _ESCAPED.get(text[at + 1 : at + 2], text[at + 1 : at + 2])
                 at += 2
             elif quote == '"' and self.powershell and (variable := _DOLLAR.match(text, at)):
-                value = self.variables.get((variable[1] or variable[2]).lower(), variable[0])
-                found += value if isinstance(value, str) else " ".join(value)
+                found += _joined(self._value(variable))
                 at = variable.end()
             else:
                 found += text[at]
                 at += 1
         return found, at + 1
+
+
+def _powershell_lines(text: str) -> Iterator[str]:
+    """Lines without comments of several lines; of an array that goes over several lines all as one."""
+    kept = ""
+    for line in map(str.strip, _CONTINUED.sub(" ", re.sub(r"<#.*?#>", "", text, flags=re.DOTALL)).split("\n")):
+        kept = f"{kept}\n{line}" if kept else line
+        if "@(" not in kept or kept.count("(") <= kept.count(")"):
+            yield kept
+            kept = ""
+    yield kept
+
+
+def _joined(value: str | list[str]) -> str:
+    return value if isinstance(value, str) else " ".join(value)

@@ -59,9 +59,9 @@ def triton_installed() -> bool:
 def chosen(predictor: Predictor, memory: MemorySettings, compute: ComputeSettings, limits: Limits) -> Candidate | None:
     """The most exact weights whose step is not much slower than that of less exact ones, and the fastest way to compute them.
 
-    Ways are compared by two sizes of micro-batches, which saves most of the rehearsals. None if nothing fits.
+    Ways are compared by a few of the micro-batches, which saves most of the rehearsals. None if nothing fits.
     """
-    compared = replace(predictor, micros=two_of(predictor.micros))
+    compared = replace(predictor, micros=representatives(predictor.micros))
     if not limits.fits(smallest(compared, limits).prediction):
         return None
     best: list[Candidate] = []
@@ -75,17 +75,22 @@ def chosen(predictor: Predictor, memory: MemorySettings, compute: ComputeSetting
         return None
     fastest = min(candidate.prediction.seconds for candidate in best)
     found = next(candidate for candidate in best if candidate.prediction.seconds <= EXACTNESS * fastest)
-    prediction = predictor.predict(found.choices)
-    choices = replace(found.choices, on_disk=prediction.on_disk)
-    return Candidate(choices, prediction, passed_over=best[0] if found is not best[0] else None)
+    passed_over = None if found is best[0] else _of_all(predictor, best[0].choices)
+    return replace(_of_all(predictor, found.choices), passed_over=passed_over)
 
 
-def two_of(micros: Sequence[Micro]) -> list[Micro]:
-    """The largest micro-batch, and the middle one of the others in their place."""
-    *others, largest = sorted(micros, key=Micro.size)
-    if len(others) < 2:
-        return [*others, largest]
-    return [replace(others[len(others) // 2], share=sum(micro.share for micro in others)), largest]
+def _of_all(predictor: Predictor, choices: Choices) -> Candidate:
+    """What choices come to by all micro-batches."""
+    prediction = predictor.predict(choices)
+    return Candidate(replace(choices, on_disk=prediction.on_disk), prediction)
+
+
+def representatives(micros: Sequence[Micro]) -> list[Micro]:
+    """The micro-batches that take most memory, as a whole and in each split, and in place of all others the middle one of them."""
+    largest = dict.fromkeys(max(micros, key=lambda micro: micro.in_pieces(size)[0].size()) for size in (0, *SPLIT))
+    others = sorted((micro for micro in micros if micro not in largest), key=Micro.size)
+    middle = [replace(others[len(others) // 2], share=sum(micro.share for micro in others))] if others else []
+    return [*largest, *middle]
 
 
 def _weights(predictor: Predictor, memory: MemorySettings) -> list[Weights]:

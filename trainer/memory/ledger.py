@@ -64,7 +64,7 @@ class Entry:
     plain: bool  # element by element
     read: tuple[Storage, ...]
     made: tuple[Storage, ...]
-    same: tuple[object, ...] | None  # what another one gives that has the same here; None: it writes to memory that was there before
+    call: tuple[object, ...] | None  # function and arguments: equal calls give the same; None: it writes to memory that was there before
     converted: tuple[torch.dtype, torch.dtype] | None  # of a conversion: from and to
 
 
@@ -130,10 +130,10 @@ class Ledger(TorchDispatchMode):
         self.stretch.operations[Operation(kind, int(flops), moved, 0 if plain else made[0].numel())] += 1
         if not plain:
             self._cluster += 1
-        same = (func, *map(self._identity, tree_leaves((args, kwargs)))) if fresh and not _writes(func) else None
+        call = (func, *map(self._identity, tree_leaves((args, kwargs)))) if fresh and not _writes(func) else None
         converted = (given[0].dtype, made[0].dtype) if given and func._overloadpacket is aten._to_copy else None
         read, written = self._counted(given), self._counted(fresh or made)
-        self.entries.append(Entry(self.time, self.stretch, plain, read, written, same, converted))
+        self.entries.append(Entry(self.time, self.stretch, plain, read, written, call, converted))
         for tensor in given:
             self._read(tensor, plain)
         if func._overloadpacket in ATTENTION_BACKWARD:
@@ -145,7 +145,7 @@ class Ledger(TorchDispatchMode):
         return found
 
     def _identity(self, value: object) -> object:
-        """What an argument has in common with all that mean the same."""
+        """What is equal for arguments that hold the same numbers."""
         if not isinstance(value, FakeTensor):
             return str(value)
         return self.storage(value), value.storage_offset(), value.shape, value.stride(), value.dtype

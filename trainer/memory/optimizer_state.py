@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, int]
 Layers = tuple[tuple[Shape, int], ...]  # rows and columns of layers that have a LoRA, and how many there are of each
-UNKNOWN = 8.0  # bytes a number: two float32 numbers, as AdamW keeps
 FACTORED = {"Adafactor": 1, "CAME": 2}  # of how many numbers each matrix keeps the means of its rows and columns alone, in float32
 ON_HOST = 8  # bytes a number beside the state where that is offloaded: torchao keeps the weights and their gradients there too
 SMALL = 512  # rows and columns of the layer that stands for all where an optimizer must be tried on real numbers
@@ -33,36 +32,35 @@ def trained_numbers(layers: Layers, rank: int) -> int:
     return sum(count * rank * sum(shape) for shape, count in layers)
 
 
-def state_on_card(settings: OptimizerSettings | None, layers: Layers, rank: int) -> int:
-    """Bytes that the optimizer keeps on the card for the LoRA of these layers; none is AdamW."""
-    return 0 if settings and settings.offload_state else _state(settings, layers, rank)
+def state_on_card(settings: OptimizerSettings, layers: Layers, rank: int) -> int:
+    """Bytes that the optimizer keeps on the card for the LoRA of these layers."""
+    return 0 if settings.offload_state else _state(settings, layers, rank)
 
 
-def state_on_host(settings: OptimizerSettings | None, layers: Layers, rank: int) -> int:
+def state_on_host(settings: OptimizerSettings, layers: Layers, rank: int) -> int:
     """Bytes that it keeps in the host's memory."""
-    offloaded = settings is not None and settings.offload_state
-    return _state(settings, layers, rank) + ON_HOST * trained_numbers(layers, rank) if offloaded else 0
+    return _state(settings, layers, rank) + ON_HOST * trained_numbers(layers, rank) if settings.offload_state else 0
 
 
-def _state(settings: OptimizerSettings | None, layers: Layers, rank: int) -> int:
-    """A pair of matrices [rank, in] and [out, rank] has about one row or column for each `rank` numbers."""
-    trained = trained_numbers(layers, rank)
-    kind = KINDS.get(settings.name) if settings else None
-    if settings is None or kind is None:
-        return int(UNKNOWN * trained)
-    if settings.name == "other" or settings.options:  # whose state no table knows
+def _state(settings: OptimizerSettings, layers: Layers, rank: int) -> int:
+    """By the table, which does not know what other classes and options keep.
+
+    A pair of matrices [rank, in] and [out, rank] has about one row or column for each `rank` numbers.
+    """
+    if settings.name == "other" or settings.options:
         tried = _tried(settings, layers, rank)  # type: ignore[arg-type]  # frozen settings have a hash
         if tried is not None:
             return tried
-    each = 0.0 if settings.name == "SGD" and not settings.beta1 else kind.state_bytes
+    trained = trained_numbers(layers, rank)
+    each = 0.0 if settings.name == "SGD" and not settings.beta1 else KINDS[settings.name].state_bytes
     return int(each * trained + 4 * FACTORED.get(settings.name, 0) * trained / rank)
 
 
 @lru_cache
 def _tried(settings: OptimizerSettings, layers: Layers, rank: int) -> int | None:
-    """What steps leave behind: on fake tensors of these shapes, or of an optimizer that asks for values on one small layer.
+    """Bytes that steps leave behind: on fake tensors of these shapes, or of an optimizer that asks for values on one small layer.
 
-    None of one that is not here or does not step, which a run's check tells of.
+    None for an optimizer that is not installed or does not step, which a run's check tells of.
     """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -72,7 +70,7 @@ def _tried(settings: OptimizerSettings, layers: Layers, rank: int) -> int | None
         return sum(size * count for size, (_, count) in zip(kept, layers, strict=True))
     with suppress(Exception), torch.random.fork_rng(devices=[]):  # whatever a library raises on what it does not like
         (size,) = _kept(settings, [(SMALL, SMALL)], rank)
-        return size * trained_numbers(layers, rank) // trained_numbers((((SMALL, SMALL), 1),), rank)
+        return size * trained_numbers(layers, rank) // (2 * SMALL * rank)
     return None
 
 

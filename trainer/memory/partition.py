@@ -1,4 +1,4 @@
-"""kept_by_compiler: what a compiled block keeps for its backward pass: less than autograd asks for without a compiler."""
+"""kept_by_compiler: what a compiled block keeps for its backward pass, which is less than autograd keeps without a compiler."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
+
     from .ledger import Entry, Storage, Stretch
 
 SOURCE, SINK = "computed once", "backward pass"
-REDUCED = 4  # times smaller than what it is made of: such a result is kept
-# What keeping costs by the partitioner's own measure: more the further from the backward pass, twice what need not be written else;
-# nothing where it comes from outside of the block, where something holds it anyway.
+REDUCED = 4  # times smaller than what it is made of: such a result is not computed again
+# What keeping a result costs by the partitioner's own measure: its bytes, times DISTANCE for each operation between it and the backward
+# pass, FURTHEST of them at most, and times UNWRITTEN where only fused operations read it, so that it need not be written else.
 DISTANCE, FURTHEST, UNWRITTEN = 1.1, 100, 2.0
 
 
 def kept_by_compiler(entries: Sequence[Entry], forward: Stretch, backward: Stretch, decided: bool) -> set[Storage]:
     """What AOTAutograd keeps of a block's forward pass for its backward pass (torch/_functorch/partitioners.py, solve_min_cut).
 
-    `decided`: a checkpoint's policy says what is kept, of which goes what nothing reads. Else it is the least from which element-wise
-    operations and reductions give again what the backward pass reads, where products, attention and their arguments are computed once.
+    `decided`: a checkpoint's policy has decided; of what it keeps, only what nothing reads is freed. Else it is the cheapest set
+    from which element-wise operations and reductions give again all that the backward pass reads. Products, attention and what
+    those of the backward pass read are not computed again.
     """
     before, after = ([entry for entry in entries if entry.stretch is stretch] for stretch in (forward, backward))
     if not decided:
@@ -34,10 +37,10 @@ def kept_by_compiler(entries: Sequence[Entry], forward: Stretch, backward: Stret
 
 
 def _merged(before: Sequence[Entry], after: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
-    """What is computed twice once, and without conversions to a wider type and back, as autocast makes them."""
-    stands: dict[Storage, Storage] = {}
+    """The operations without repetitions and without conversions to a wider type and back, as autocast makes them."""
+    stands: dict[Storage, Storage] = {}  # for what is not made any more: what has the same numbers
     known: dict[tuple[object, ...], Entry] = {}
-    wide: dict[Storage, Entry] = {}
+    widened: dict[Storage, tuple[Storage, torch.dtype]] = {}  # what it was made of, and of which type that is
     found: list[Entry] = []
 
     def own(entry: Entry) -> Entry:
@@ -45,23 +48,25 @@ def _merged(before: Sequence[Entry], after: Sequence[Entry]) -> tuple[list[Entry
         return replace(entry, read=read, made=made)
 
     for entry in map(own, before):
-        key = entry.same and tuple(_stood_for(part, stands) for part in entry.same)
-        twin = known.setdefault(key, entry) if key else entry
-        if twin is not entry:
-            stands.update(zip(entry.made, twin.made, strict=True))
+        call = entry.call and tuple(_stood_for(part, stands) for part in entry.call)
+        first = known.setdefault(call, entry) if call else entry
+        if first is not entry:
+            stands.update(zip(entry.made, first.made, strict=True))
             continue
         if entry.converted and len(entry.read) == len(entry.made) == 1:
-            origin = wide.get(entry.read[0])
-            if origin and origin.converted and origin.converted[0] == entry.converted[1]:
-                stands[entry.made[0]] = origin.read[0]
+            (given,), (made,), (old, new) = entry.read, entry.made, entry.converted
+            narrow, dtype = widened.get(given, (given, None))
+            if dtype == new:
+                stands[made] = narrow
                 continue
-            if entry.converted[0].itemsize < entry.converted[1].itemsize:
-                wide[entry.made[0]] = entry
+            if old.itemsize < new.itemsize:
+                widened[made] = given, old
         found.append(entry)
     return found, [own(entry) for entry in after]
 
 
 def _stood_for(part: object, stands: Mapping[Storage, Storage]) -> object:
+    """A part of a call, by what stands for its storage if it is a tensor."""
     return (stands.get(part[0], part[0]), *part[1:]) if isinstance(part, tuple) else part
 
 
@@ -77,7 +82,11 @@ def _used(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _least(before: Sequence[Entry], after: Sequence[Entry], needed: Collection[Storage], born: set[Storage]) -> set[Storage]:
-    """The smallest cut between what is computed once and what the backward pass reads."""
+    """The cheapest cut between what is computed once and what the backward pass reads.
+
+    Each storage is an edge from where it is made to where it is read, whose capacity is what keeping it costs; what comes from
+    outside of the block is held anyway, and costs nothing.
+    """
     import networkx
 
     readers: dict[Storage, list[Entry]] = defaultdict(list)
@@ -89,9 +98,9 @@ def _least(before: Sequence[Entry], after: Sequence[Entry], needed: Collection[S
     graph: Any = networkx.DiGraph()
     graph.add_nodes_from((SOURCE, SINK))
     for entry in before:
-        large = sum(storage.size for storage in entry.read) // REDUCED
+        reduced = sum(storage.size for storage in entry.read) // REDUCED
         for made in entry.made:
-            if not entry.plain or made.size < large or entry in far or made in arguments:
+            if not entry.plain or made.size < reduced or entry in far or made in arguments:
                 graph.add_edge(SOURCE, (made, "in"), capacity=math.inf)
             for read in entry.read:
                 graph.add_edge((read, "out"), (made, "in"), capacity=math.inf)

@@ -6,13 +6,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ..optimizer_settings import OptimizerSettings
 from .choices import LIGHTER, Checkpointing, Choices, lighter_blocks
 from .optimizer_state import Layers, state_on_card, state_on_host, trained_numbers, weight_bytes
-from .remembered import alike, remembered
+from .remembered import model_key, remembered
 from .step_time import compile_seconds, copy_seconds, step_seconds
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from ..job import AdapterSettings
     from ..models.base import ModelFamily
-    from ..optimizer_settings import OptimizerSettings
     from .card import Card
     from .rehearsal import Rehearsal, Shapes
     from .stored_weights import StoredWeights
@@ -44,7 +44,7 @@ class Micro:
         return math.prod(self.shapes.encoding["latents"]) * self.batch
 
     def in_pieces(self, size: int) -> list[Micro]:
-        """The same with at most `size` examples at a time, 0 has no limit: as many times more often as they fill, and what is left."""
+        """The same with at most `size` examples at a time, 0 has no limit: whole pieces, so many times as often, and what is left."""
         if not 0 < size < self.batch:
             return [self]
         whole, left = divmod(self.batch, size)
@@ -78,7 +78,7 @@ class Predictor:
     accumulation: int = 1
     experts: int = 1  # transformers that are trained in turns
     stored: StoredWeights | None = None  # none: all is loaded in `dtype`
-    optimizer: OptimizerSettings | None = None  # none: AdamW
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     host: float = math.inf  # bytes of host memory that may be taken
 
     def micros_of(self, choices: Choices) -> list[Micro]:
@@ -95,16 +95,16 @@ class Predictor:
         return sizes_of(self.family, self.adapter)
 
     @cached_property
-    def _model(self) -> tuple[object, ...]:
-        return alike(self.family, self.family.transformer_config)
+    def _key(self) -> tuple[object, ...]:
+        return model_key(self.family, self.family.transformer_config)
 
     def rehearsal(self, micro: Micro, choices: Choices) -> Rehearsal:
         """A step's rehearsal under these choices."""
         from .rehearsal import mixed
 
         lighter = lighter_blocks(choices, self.sizes.blocks)
-        whole = self._rehearsed(micro, choices, choices.checkpointing)
-        return mixed(whole, self._rehearsed(micro, choices, LIGHTER[choices.checkpointing]), lighter) if lighter else whole
+        plain = self._rehearsed(micro, choices, choices.checkpointing)
+        return mixed(plain, self._rehearsed(micro, choices, LIGHTER[choices.checkpointing]), lighter) if lighter else plain
 
     def _rehearsed(self, micro: Micro, choices: Choices, checkpointing: Checkpointing) -> Rehearsal:
         from .rehearsal import Rehearsed, as_much_at_once, rehearse
@@ -113,7 +113,7 @@ class Predictor:
         checkpointing = "full" if checkpointing == "offloaded" else checkpointing
         whole = choices.compile and bool(form)
         given = micro.shapes, self.adapter, micro.batch, checkpointing, form, choices.fp8_products, whole, self.dtype
-        found: Rehearsed = remembered((*self._model, *given), lambda: rehearse(self.family, *given))
+        found: Rehearsed = remembered((*self._key, *given), lambda: rehearse(self.family, *given))
         if not choices.compile:
             return found.plain
         if checkpointing not in ("full", "selective"):

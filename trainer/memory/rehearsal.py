@@ -90,7 +90,10 @@ class Rehearsal:
 
 
 def as_much_at_once(fused: Rehearsal, plain: Rehearsal) -> Rehearsal:
-    """Compiled code that computes a block again holds about as much of it at once as plain code (PyTorch 2.11's Inductor on an H200)."""
+    """The compiled step with the plain one's backward peaks where they are higher.
+
+    Compiled code that computes a block again holds about as much of it at once as plain code (PyTorch 2.11's Inductor on an H200).
+    """
     both = zip(fused.parts, plain.parts, strict=True)
     return replace(fused, parts=tuple(replace(own, peak_backward=max(own.peak_backward, other.peak_backward)) for own, other in both))
 
@@ -135,9 +138,8 @@ def rehearse(
             ledger.leave_out([*transformer.parameters(), *transformer.buffers()])
             marks = _Marks(ledger, blocks)
             _step(family, transformer, batched, inputs[1], dtype, marks)
-    plain = _measured(ledger, marks, kinds, blocks)
-    fused = _measured(ledger, marks, kinds, blocks, "partitioned" if checkpointing == "off" else "decided")
-    return Rehearsed(plain, fused)
+    keeps = partial(kept_by_compiler, ledger.entries, decided=checkpointing != "off")
+    return Rehearsed(_measured(ledger, marks, kinds, blocks), _measured(ledger, marks, kinds, blocks, keeps))
 
 
 def prepared(
@@ -237,9 +239,12 @@ def _checkpoint(way: Checkpointing) -> Callable[..., Any]:
     return checkpointed
 
 
-def _measured(ledger: Ledger, marks: _Marks, kinds: Sequence[Kind], blocks: Sequence[nn.Module], compiled: str = "") -> Rehearsal:
-    """`compiled`, unless empty: whether the compiler's partition or a checkpoint's policy says what a block keeps."""
-    fused = bool(compiled)
+def _measured(
+    ledger: Ledger, marks: _Marks, kinds: Sequence[Kind], blocks: Sequence[nn.Module],
+    keeps: Callable[[Stretch, Stretch], set[Storage]] | None = None,
+) -> Rehearsal:  # fmt: skip
+    """What a step took; where blocks are compiled, `keeps` says by a block's forward and backward pass what it keeps between them."""
+    fused = keeps is not None
     alive = ledger.alive(fused)
     counted = [storage for storage in ledger.storages if storage.written or not fused]
     peaks: dict[str, int] = {}
@@ -263,12 +268,10 @@ def _measured(ledger: Ledger, marks: _Marks, kinds: Sequence[Kind], blocks: Sequ
         after = sum(gradients[number + 1 :])
         peak_forward = peaks.get(forward.name, 0) - outside - before_forward
         peak_backward = peaks.get(backward.name, 0) - outside - before - after
-        part = Part(kind, kept_forward, kept, boundary, peak_forward, peak_backward, block_gradients, forward, backward)
-        if compiled:
-            stays = kept_by_compiler(ledger.entries, forward, backward, compiled == "decided").union(outputs)
-            least = sum(s.size for s in stays)
-            part = replace(part, kept_forward=least, kept=least, peak_backward=peak_backward - kept + least)
-        parts.append(part)
         before_forward, before = before_forward + kept_forward, before + kept_here
+        if keeps is not None:
+            least = sum(s.size for s in keeps(forward, backward).union(outputs))
+            kept_forward, kept, peak_backward = least, least, peak_backward - kept + least
+        parts.append(Part(kind, kept_forward, kept, boundary, peak_forward, peak_backward, block_gradients, forward, backward))
     own = [stretches[name] for name in ("start", "outside", "end") if name in stretches]
     return Rehearsal(tuple(parts), outside, max(peaks.get("start", 0), peaks.get("outside", 0) - before), tuple(own))

@@ -15,16 +15,17 @@ _known: dict[tuple[object, ...], Any] = {}
 
 
 def remembered(key: tuple[object, ...], make: Callable[[], T]) -> T:
-    """What was made for the key before; it is made if nothing was, and of too many the oldest is forgotten."""
-    if key not in _known:
-        made = make()
-        if len(_known) >= MOST:
-            _known.pop(next(iter(_known)), None)
-        _known[key] = made
-    found: T = _known[key]
-    return found
+    """What was made for the key before, or else is made now; of too many the oldest is forgotten."""
+    if key in _known:
+        known: T = _known[key]
+        return known
+    made = make()
+    if len(_known) >= MOST:
+        _known.pop(next(iter(_known)), None)
+    _known[key] = made
+    return made
 
 
-def alike(family: ModelFamily, config: dict[str, Any]) -> tuple[object, ...]:
-    """What models have in common whose part of this configuration computes alike."""
+def model_key(family: ModelFamily, config: dict[str, Any]) -> tuple[object, ...]:
+    """What is the same for all models of which a part, such as the VAE, computes alike; `config` is the part's."""
     return type(family), family.spec.family, family.spec.variant, json.dumps(config, sort_keys=True)

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from .ledger import Operation, Stretch
     from .rehearsal import Rehearsal
 
-# Shares of what the card reaches at large products and copies, the same for all models, from the steps in tests/memory/test_plan.py.
+# Shares of what the card reaches at large products and copies, the same for all models, from the steps in tests/memory/measured.py.
 PRODUCTS = 0.82
 ATTENTION = {"attention": 0.71, "narrow attention": 0.42, "masked attention": 0.45}
 MOVING = 0.79
-TILE = 128 * 256  # results of a product that a processor computes at a time, at full speed; HALF_TILE: time for half as many, doubled
-HALF_TILE = 1.1
+TILE = 128 * 256  # numbers of a product that a processor computes at a time, at full speed
+HALF_TILE = 1.1  # how much longer each number takes where it computes half as many at a time
 LAUNCH = 30e-6  # seconds that the host takes to start an operation outside of compiled code, autograd and PEFT included
-DECIDED = 40e-6  # more for each under a checkpoint's policy, which Python asks about every operation
+POLICY_LAUNCH = 70e-6  # the same under a checkpoint's policy, which Python asks about every operation
 WAIT = 300e-6  # seconds of each time that the host waits for a value: finding what a mask selects, the copy back, the queue run dry
 COMPILED_LAUNCH = 11e-6  # for each operation that was compiled, most of which are fused with others
 FP8_LAUNCH = 40e-6  # more for each product in fp8, beside the operations that round its numbers and lay them out
@@ -43,24 +43,21 @@ def step_seconds(rehearsal: Rehearsal, card: Card, choices: Choices, adapter_wei
     """Seconds of a step of one micro-batch: whichever is slower, card or host."""
     total = 10 * 4 * adapter_weights / (card.bandwidth * 1e9)  # clipping and AdamW read and write weights, gradients and two states
     for stretch, count in rehearsal.work():
-        inside = not stretch.name.startswith(("start", "outside", "end"))
-        launch = LAUNCH + DECIDED * (inside and choices.checkpointing in ("light", "selective"))
-        fused = choices.compile and inside
-        total += count * _stretch_seconds(stretch, card, COMPILED_LAUNCH if fused else launch, fused)
+        in_block = not stretch.name.startswith(("start", "outside", "end"))
+        fused, asked = in_block and choices.compile, in_block and choices.checkpointing in ("light", "selective")
+        launch = COMPILED_LAUNCH if fused else POLICY_LAUNCH if asked else LAUNCH
+        total += count * _stretch_seconds(stretch, card, launch, fused)
     return total
 
 
 def _stretch_seconds(stretch: Stretch, card: Card, launch: float, fused: bool) -> float:
-    launches = sum(n * (launch + (FP8_LAUNCH if operation.kind == "fp8 product" else 0)) for operation, n in stretch.operations.items())
-    each = [(operation_seconds(operation, card), n) for operation, n in stretch.operations.items() if _counts(operation, fused)]
+    operations = stretch.operations.items()
+    launches = sum(n * (launch + (FP8_LAUNCH if operation.kind == "fp8 product" else 0)) for operation, n in operations)
+    kernels = [(operation_seconds(operation, card), n) for operation, n in operations if not (fused and operation.kind == "pointwise")]
     moved = stretch.fused / (card.bandwidth * 1e9 * MOVING) if fused else 0.0
     if stretch.waits:  # the host cannot run ahead, so that neither makes up for where the other is slow
-        return sum(n * max(seconds, launch) for seconds, n in each) + moved + stretch.waits * WAIT
-    return max(sum(n * seconds for seconds, n in each) + moved, launches)
-
-
-def _counts(operation: Operation, fused: bool) -> bool:
-    return not (fused and operation.kind == "pointwise")
+        return sum(n * max(seconds, launch) for seconds, n in kernels) + moved + stretch.waits * WAIT
+    return max(sum(n * seconds for seconds, n in kernels) + moved, launches)
 
 
 def operation_seconds(operation: Operation, card: Card) -> float:
@@ -72,13 +69,13 @@ def operation_seconds(operation: Operation, card: Card) -> float:
         rows = moving if operation.kind == "masked attention" else 0.0
         return operation.flops / (card.bf16 * 1e12 * ATTENTION[operation.kind]) + rows
     speed = card.fp8 if operation.kind == "fp8 product" and card.fp8 else card.bf16
-    return max(operation.flops * _last_round(operation.numbers, card) / (speed * 1e12 * PRODUCTS), moving)
+    return max(operation.flops * _idling(operation.numbers, card) / (speed * 1e12 * PRODUCTS), moving)
 
 
-def _last_round(numbers: int, card: Card) -> float:
-    """How much longer a product takes as its last round of tiles leaves processors without work, at least 1."""
+def _idling(numbers: int, card: Card) -> float:
+    """How many times longer a product of so many numbers takes because processors idle in its last round of tiles."""
     rounds = numbers / (TILE * card.processors)
-    if rounds <= 1:  # such are cut up along their sums
+    if rounds <= 1:  # such a product is cut up along its sums
         return 1.0
     return min(math.ceil(rounds) / rounds, HALF_TILE * math.ceil(2 * rounds) / (2 * rounds))
 

@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Problem, UserError
-from .remembered import alike, remembered
+from .remembered import model_key, remembered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ def vae_peaks(family: ModelFamily, size: tuple[int, int, int], tiled: bool = Fal
         config = family.files.config("vae")
     except UserError:  # told where the VAE is loaded
         return VaeMemory()
-    return remembered((*alike(family, config), size, tiled), lambda: _rehearsed(family, size, tiled))
+    return remembered((*model_key(family, config), size, tiled), lambda: _rehearsed(family, size, tiled))
 
 
 def _rehearsed(family: ModelFamily, size: tuple[int, int, int], tiled: bool) -> VaeMemory:
