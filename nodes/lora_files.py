@@ -66,6 +66,8 @@ class ConvertLoRA(io.ComfyNode):
 
         if not lora:
             raise fail("LoRA", "none is chosen.", "Put LoRA files into models/loras.")
+        if name:  # checked here too, as one that is linked is not known before
+            schema.build(OutputSettings, {"name": name})
         source = models.lora_file(lora)
         output = models.output_file("loras", f"{name or f'{source.stem}-{to}'}.safetensors")
         written = convert(source, to, output, "" if family == TOLD else family)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import comfy.utils
 import folder_paths
 
+from ...trainer.errors import fail
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -48,8 +50,11 @@ def lora_file(name: str) -> Path:
 
 
 def output_file(kind: str, name: str) -> Path:
-    """output/<kind>/<name>, a folder that ComfyUI's own loaders list for `kind`."""
-    return Path(folder_paths.get_output_directory()) / kind / name
+    """output/<kind>/<name>, a folder that ComfyUI's own loaders list for `kind`; raises UserError for a name that leads out of it."""
+    folder = Path(folder_paths.get_output_directory()) / kind
+    if not (folder / name).resolve().is_relative_to(folder.resolve()):
+        raise fail("name", f"'{name}' is not in {folder}.", "Give the name of a file, without folders.")
+    return folder / name
 
 
 def load_diffusion_model(file: Path) -> Any:
