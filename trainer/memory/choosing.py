@@ -66,17 +66,26 @@ def chosen(predictor: Predictor, memory: MemorySettings, compute: ComputeSetting
         return None
     best: list[Candidate] = []
     for weights in _weights(predictor, memory):
+        if best and not _copies(best[-1].choices) and not _multiplied_in_fp8(predictor, compute, weights):
+            continue  # it can save neither copies nor arithmetic
         found = list(_of_weights(compared, memory, compute, limits, weights))
         if found:
             best.append(min(found, key=lambda each: _run_seconds(each, limits) * (WHOLE if each.choices.at_once else 1)))
-            if not best[-1].choices.offload and best[-1].choices.checkpointing != "offloaded":
-                break  # nothing less exact can save copies
     if not best:
         return None
     fastest = min(candidate.prediction.seconds for candidate in best)
     found = next(candidate for candidate in best if candidate.prediction.seconds <= EXACTNESS * fastest)
     passed_over = None if found is best[0] else _of_all(predictor, best[0].choices)
     return replace(_of_all(predictor, found.choices), passed_over=passed_over)
+
+
+def _copies(choices: Choices) -> bool:
+    """Whether steps copy something from the host."""
+    return choices.offload > 0 or choices.checkpointing == "offloaded"
+
+
+def _multiplied_in_fp8(predictor: Predictor, compute: ComputeSettings, weights: Weights) -> bool:
+    return compute.fp8_products != "off" and predictor.card.fp8_products and predictor.in_fp8(Choices(weights=weights))
 
 
 def _of_all(predictor: Predictor, choices: Choices) -> Candidate:
@@ -111,12 +120,12 @@ def _of_weights(
         if at_once > 1 and not copied:
             return  # more at once only spare copies
         found = list(_at(predictor, memory, compute, limits, replace(plain, at_once=at_once)))
-        copied = all(each.choices.offload or each.choices.checkpointing == "offloaded" for each in found)
+        copied = all(_copies(each.choices) for each in found)
         yield from found
 
 
 def _at(predictor: Predictor, memory: MemorySettings, compute: ComputeSettings, limits: Limits, plain: Choices) -> Iterator[Candidate]:
-    """What fits of one form and batch: the least checkpointing without offloading, else each way with the least offloading."""
+    """What fits of one form and batch: the least checkpointing without offloading that may be fastest, else each way with the least."""
     wanted = memory.gradient_checkpointing
     free = memory.layer_offload_fraction < 0
     ways = (wanted,) if wanted != "auto" else CHECKPOINTING
@@ -127,7 +136,8 @@ def _at(predictor: Predictor, memory: MemorySettings, compute: ComputeSettings, 
         if limits.fits(prediction):
             found = Candidate(choices, prediction)
             yield most_lighter(predictor, found, limits) if wanted == "auto" else found
-            if way != "offloaded":
+            asks = way == "selective" and not choices.compile  # what is to be kept, of every operation: full may be faster
+            if way != "offloaded" and not asks:
                 return
         tried[way] = choices
     for way, choices in tried.items():
