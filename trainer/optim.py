@@ -127,7 +127,8 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 def averaged(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     """Inside the block the parameters are what a schedule-free optimizer is for, its average; of all others as they are.
 
-    Samples and LoRA files are made here. Afterwards they are bit for bit as before, so that neither disturbs training.
+    Samples and LoRA files are made here. Afterwards they are bit for bit as before, so that neither disturbs training, also if
+    averaging or going back was cut short.
     """
     import torch
 
@@ -138,17 +139,22 @@ def averaged(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     follow_parameters(optimizer)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     kept = [parameter.detach().clone() for parameter in parameters]
-    with in_float32(optimizer):
-        switch.eval()
+    groups = [dict(group) for group in optimizer.param_groups]  # which say whether they are averaged
     try:
+        with in_float32(optimizer):
+            switch.eval()
         yield
     finally:
         follow_parameters(optimizer)  # experts may have changed places meanwhile
-        with in_float32(optimizer):
-            switch.train()
-        with torch.no_grad():
-            for parameter, before in zip(parameters, kept, strict=True):
-                parameter.copy_(before)
+        try:
+            with in_float32(optimizer):
+                switch.train()
+        finally:
+            for group, before in zip(optimizer.param_groups, groups, strict=True):
+                group.update(before)
+            with torch.no_grad():
+                for parameter, number in zip(parameters, kept, strict=True):
+                    parameter.copy_(number)
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

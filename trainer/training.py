@@ -193,11 +193,15 @@ class Training:
         asked, every = self.log.take("sample"), self.job.samples.every
         if asked or (every and (self.finished or self.step % every == 0)):
             self._set_training(False)
-            with self.usage.during("sampling"), averaged(self.state.optimizer):
-                stepping_down(lambda: self.samples.draw(self.step), self.components, self.log, f"samples of step {self.step}")
+            with self.usage.during("sampling"):
+                stepping_down(self._draw, self.components, self.log, f"samples of step {self.step}")
             self._set_training(True)
         if not self.finished and self.log.phase != "train":
             self.log.emit(events.Phase("train"))
+
+    def _draw(self) -> None:
+        with averaged(self.state.optimizer):
+            self.samples.draw(self.step)
 
     def _transformer(self, step: int) -> nn.Module:
         """The transformer that a step trains, on the device."""
@@ -227,6 +231,9 @@ class Training:
 
     def save(self, exporter: Exporter) -> dict[str, Path]:
         """Saves a checkpoint and exports the LoRA; the exported files by expert."""
+        return stepping_down(lambda: self._save(exporter), self.components, self.log, f"saving step {self.step}")
+
+    def _save(self, exporter: Exporter) -> dict[str, Path]:
         folder = self.checkpoint()
         with averaged(self.state.optimizer):
             files = {name: exporter(lora, self.step, name) for name, lora in self.loras.items()}

@@ -13,7 +13,7 @@ from torch._dynamo.exc import TorchDynamoException
 
 from tests.tiny.wan import write_tiny_wan
 from tests.tiny_run import losses, settings, write_clips
-from trainer import optim, sampling
+from trainer import optim, optimizer_trial, sampling
 from trainer.components import Components
 from trainer.errors import UserError
 from trainer.events import read_events
@@ -24,6 +24,7 @@ from trainer.objectives.base import MicroBatch
 from trainer.objectives.flow_matching import FlowMatching
 from trainer.run import Places, RunResult, run
 from trainer.samples import Samples
+from trainer.training import Training
 
 
 @pytest.fixture(scope="module")
@@ -234,3 +235,33 @@ def test_notches_of_a_batch() -> None:
     assert Choices(at_once=8).smaller(4) == Choices(at_once=2)
     assert Choices(at_once=1).smaller(1) == Choices(at_once=1, offload=0.25)
     assert Choices().smaller() == Choices(offload=0.25)
+
+
+def test_what_cannot_be_saved_is_saved_with_less(model: Path, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run(settings(model, clips), Places.under(tmp_path / "whole"))
+    monkeypatch.setattr(Training, "checkpoint", failing(Training.checkpoint, [1]))
+    short = run(settings(model, clips), Places.under(tmp_path / "short"))
+    assert losses(short) == losses(whole) and all(map(torch.equal, tensors(short), tensors(whole))) and len(notices(short)) == 1
+
+
+@pytest.mark.parametrize("call", [1, 3])
+def test_averaging_that_is_cut_short_changes_nothing(
+    model: Path, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:  # fmt: skip
+    """Half-averaged weights were saved as those that are trained."""
+    kind = pytest.importorskip("pytorch_optimizer").ScheduleFreeAdamW
+    job = settings(model, clips, optimizer={"name": "Schedule-free AdamW", "schedule": "constant"})
+    whole, real, calls = run(job, Places.under(tmp_path / "whole")), kind.eval, [0]
+
+    def cut_short(own: torch.optim.Optimizer) -> None:
+        calls[0] += 1
+        if calls[0] == call:
+            with torch.no_grad():
+                own.param_groups[0]["params"][0].add_(1)
+            raise OUT
+        real(own)
+
+    monkeypatch.setattr(kind, "eval", cut_short)
+    monkeypatch.setattr(optimizer_trial, "check_optimizer", lambda _: [])  # which tries it on weights of its own
+    short = run(job, Places.under(tmp_path / "short"))
+    assert losses(short) == losses(whole) and all(map(torch.equal, tensors(short), tensors(whole))) and len(notices(short)) == 1
