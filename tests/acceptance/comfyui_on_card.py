@@ -6,6 +6,7 @@ COMFYUI_FRONT_END names a folder with an index.html for machines without ComfyUI
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -126,6 +127,7 @@ def write_model(work: Work, folder: Path, device: torch.device) -> None:
     write_tiny_wan(folder, text_dim=full.transformer["text_dim"])
     kind, host = open_model(folder).transformer_class, torch.device("cpu")
     made: Any = random_model(kind, full.transformer, torch.bfloat16, device, host)
+    shutil.rmtree(folder / "transformer")  # the tiny one
     made.save_pretrained(folder / "transformer")
 
 

@@ -1,8 +1,9 @@
-"""What quantised weights do to training: `python tests/benchmarks/loss_parity.py [gradients|runs] [--small]`.
+"""What quantised weights do to training: `python tests/benchmarks/loss_parity.py [gradients|tuning|runs] [--small]`.
 
 gradients: LoRA gradients on a transformer of Wan 1.3B's shapes that was first trained in full on the demo's world, each form beside
-bf16 by the cosine of all gradients. Its weights are kept in the state folder, so that a second run goes on from there. runs: the
-demo's LoRA of 300 steps on each form, its loss on held-out clips beside bf16's, and the curves as a picture in the out folder.
+bf16 by the cosine of all gradients. Its weights are kept in the state folder, so that a second run goes on from there. tuning: a LoRA
+of 300 steps on that transformer in bf16 and nf4, its loss on held-out clips beside bf16's. runs: the demo's LoRA of 300 steps on each
+form, its loss on held-out clips beside bf16's, and the curves as a picture in the out folder.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from tests.benchmarks.parity_model import SMALL, Examples, Plan, trained, unseen  # noqa: E402
+from tests.benchmarks.parity_model import SMALL, Examples, Plan, examples_of, trained, unseen  # noqa: E402
 from tests.benchmarks.settings import choices_of  # noqa: E402
 from tests.benchmarks.training import Heard, card_of  # noqa: E402
 
@@ -28,9 +30,12 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from trainer.adapters.lora import Lora
+
 BASE = "bf16"
 FORMS = ("fp8", "fp8 products", "int8", "nf4")  # beside BASE
 STEPS, SCENES = 300, 24  # of a run; held-out clips
+BATCH, RATE = 16, 3e-4  # of the tuning
 CLIPS, SIGMAS, RANK, START = 16, (0.3, 0.5, 0.7, 0.9), 32, 0.01  # of the gradients; START: deviation of the LoRA's up weights
 STATE = Path(tempfile.gettempdir()) / "video-trainer-parity"
 
@@ -51,7 +56,7 @@ class Likeness:
 def gradients(plan: Plan, state: Path, device: torch.device, forms: Sequence[str] = FORMS, clips: int = CLIPS) -> dict[str, Likeness]:
     """Each form's likeness to bf16; the last, "bf16 again", is bf16 beside itself."""
     weights, _ = trained(state, plan, device)
-    examples = unseen(clips, device)
+    examples = examples_of(unseen(clips), device)
     base, loss = gradients_of(weights, plan, BASE, examples, device)
     print(f"  bf16: loss {loss:.4f}", flush=True)
     found = {}
@@ -68,7 +73,29 @@ def gradients_of(
     """Gradients of a LoRA by layer on the weights in a form, over all noise levels, and the mean loss."""
     import torch
 
-    from trainer.adapters.lora import NAME, Lora
+    from trainer.adapters.lora import NAME
+
+    with adapted(weights, plan, form, device) as (transformer, lora):
+        generator = torch.Generator().manual_seed(1)
+        for layer in lora.layers.values():
+            up = layer.lora_B[NAME].weight.data
+            up.copy_(START * torch.randn(up.shape, generator=generator))  # drawn on the CPU, so alike on any device
+        losses = []
+        for sigma in SIGMAS:
+            loss = _loss(transformer, examples, sigma)
+            loss.backward()
+            losses.append(loss.item())
+        found = {
+            name: torch.cat([layer.lora_A[NAME].weight.grad.flatten(), layer.lora_B[NAME].weight.grad.flatten()]).cpu()
+            for name, layer in lora.layers.items()
+        }
+    return found, sum(losses) / len(losses)
+
+
+@contextmanager
+def adapted(weights: Mapping[str, Tensor], plan: Plan, form: str, device: torch.device) -> Iterator[tuple[Any, Lora]]:
+    """The transformer in a form, in its place on the device, with a new LoRA that is trained."""
+    from trainer.adapters.lora import Lora
     from trainer.demo.model import FOLDER
     from trainer.events import EventLog
     from trainer.job import AdapterSettings
@@ -79,18 +106,54 @@ def gradients_of(
     transformer = held(weights, plan, choices.weights, device)
     lora = Lora.attach(transformer, open_model(FOLDER).spec, AdapterSettings(rank=RANK), 0)
     lora.train(True)
-    generator = torch.Generator().manual_seed(1)
-    for layer in lora.layers.values():
-        layer.lora_B[NAME].weight.data.normal_(0, START, generator=generator)
     assembly = Assembly(transformer, choices, device, EventLog(Heard()))
     assembly.place()
-    losses = [_backward(transformer, examples, sigma, device) for sigma in SIGMAS]
-    found = {
-        name: torch.cat([layer.lora_A[NAME].weight.grad.flatten(), layer.lora_B[NAME].weight.grad.flatten()]).cpu()
-        for name, layer in lora.layers.items()
-    }
+    yield transformer, lora
     assembly.close()
-    return found, sum(losses) / len(losses)
+
+
+def tuning(plan: Plan, state: Path, device: torch.device, steps: int = STEPS, scenes: int = SCENES) -> dict[str, Trained]:
+    """A LoRA on bf16 and one on nf4, each judged on bf16 as it will be used; of nf4 also on the weights it was trained on."""
+    from trainer.demo.clips import concept_scenes
+
+    weights, _ = trained(state, plan, device)
+    clips, held_out = (examples_of(chosen, device) for chosen in (concept_scenes(), unseen(scenes)))
+    found = {}
+    with adapted(weights, plan, BASE, device) as (exact, in_use):
+        before = _mean_loss(exact, held_out)
+        for form in (BASE, "nf4"):
+            with adapted(weights, plan, form, device) as (transformer, lora):
+                losses = _tune(transformer, lora, clips, steps)
+                own = _mean_loss(transformer, held_out)
+                in_use.load(lora.weights(), form)
+            found[form] = Trained(losses, before, _mean_loss(exact, held_out))
+            change = found[form].after / found[BASE].after - 1
+            print(f"  {form}: {found[form]}, {change:+.2%} of bf16's; on its own weights {own:.4f}", flush=True)
+    return found
+
+
+def _tune(transformer: Any, lora: Lora, clips: Examples, steps: int) -> list[float]:
+    """Trains the LoRA on the clips, the same draws for every form; the loss of each step."""
+    import torch
+
+    optimizer = torch.optim.AdamW(lora.parameters(), RATE)
+    generator, losses = torch.Generator().manual_seed(3), []
+    for step in range(steps):
+        chosen = torch.randint(len(clips.latents), (BATCH,), generator=generator)
+        sigma = float(torch.rand((), generator=generator))
+        loss = _loss(transformer, Examples(clips.latents[chosen], clips.texts[chosen]), sigma, seed=step)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def _mean_loss(transformer: Any, examples: Examples) -> float:
+    import torch
+
+    with torch.no_grad():
+        return sum(_loss(transformer, examples, sigma, seed).item() for sigma in SIGMAS for seed in range(2)) / (2 * len(SIGMAS))
 
 
 def held(weights: Mapping[str, Tensor], plan: Plan, form: str, device: torch.device) -> Any:
@@ -115,18 +178,16 @@ def held(weights: Mapping[str, Tensor], plan: Plan, form: str, device: torch.dev
     return transformer.requires_grad_(False).eval()
 
 
-def _backward(transformer: Any, examples: Examples, sigma: float, device: torch.device) -> float:
-    """Adds the gradients at one noise level, of the same noise each time; the loss."""
+def _loss(transformer: Any, examples: Examples, sigma: float, seed: int = 2) -> Tensor:
+    """At one noise level, of noise that the seed gives."""
     import torch
 
     clean = examples.latents
-    noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(2)).to(device)
-    time = torch.full((len(clean),), 1000 * sigma, device=device)
-    with torch.autocast(device.type, torch.bfloat16):
+    noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(seed)).to(clean.device)
+    time = torch.full((len(clean),), 1000 * sigma, device=clean.device)
+    with torch.autocast(clean.device.type, torch.bfloat16):
         guess = transformer(torch.lerp(clean, noise, sigma), time, examples.texts, return_dict=False)[0]
-    loss = (guess.float() - (noise - clean)).square().mean()
-    loss.backward()
-    return loss.item()
+    return (guess.float() - (noise - clean)).square().mean()
 
 
 def likeness(base: Mapping[str, Tensor], other: Mapping[str, Tensor], loss: float) -> Likeness:
@@ -144,11 +205,14 @@ def likeness(base: Mapping[str, Tensor], other: Mapping[str, Tensor], loss: floa
 
 @dataclass(frozen=True)
 class Trained:
-    """A demo run on a form: the loss of each step, and that on held-out clips before and after."""
+    """A run on a form: the loss of each step, and that on held-out clips before and after."""
 
     losses: list[float]
     before: float
     after: float
+
+    def __str__(self) -> str:
+        return f"held-out loss {self.before:.4f} before, {self.after:.4f} after"
 
 
 def runs(folder: Path, device: torch.device, forms: Sequence[str] = FORMS, steps: int = STEPS, scenes: int = SCENES) -> dict[str, Trained]:
@@ -160,9 +224,7 @@ def runs(folder: Path, device: torch.device, forms: Sequence[str] = FORMS, steps
     for form in (BASE, *forms):
         found[form] = demo_run(folder, form, device, steps, scenes)
         change = found[form].after / found[BASE].after - 1
-        print(
-            f"  {form}: held-out loss {found[form].before:.4f} before, {found[form].after:.4f} after, {change:+.2%} of bf16's", flush=True
-        )
+        print(f"  {form}: {found[form]}, {change:+.2%} of bf16's", flush=True)
     (folder / "curves.png").write_bytes(_png(curves({form: run.losses for form, run in found.items()})))
     return found
 
@@ -228,7 +290,7 @@ def main() -> None:
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=["gradients", "runs", []], help="default: both")
+    parser.add_argument("parts", nargs="*", choices=["gradients", "tuning", "runs", []], help="default: all")
     parser.add_argument("--state", type=Path, default=STATE, help="keeps the weights that were trained in full")
     parser.add_argument("--out", type=Path, default=Path("output/parity"), help="for curves.png and the runs")
     parser.add_argument("--seconds", type=float, default=Plan().seconds, help="of training in full, at most")
@@ -236,9 +298,11 @@ def main() -> None:
     given = parser.parse_args()
     device = torch.device("cpu" if given.small else "cuda:0")
     print(f"{card_of(device)}, torch {torch.__version__}", flush=True)
+    state, plan = (given.state / "small", SMALL) if given.small else (given.state, Plan(seconds=given.seconds))
     if "gradients" in (given.parts or ["gradients"]):
-        state = given.state / "small" if given.small else given.state
-        gradients(SMALL if given.small else Plan(seconds=given.seconds), state, device, clips=2 if given.small else CLIPS)
+        gradients(plan, state, device, clips=2 if given.small else CLIPS)
+    if "tuning" in (given.parts or ["tuning"]):
+        tuning(plan, state, device, steps=3 if given.small else STEPS, scenes=1 if given.small else SCENES)
     if "runs" in (given.parts or ["runs"]):
         given.out.mkdir(parents=True, exist_ok=True)
         runs(given.out, device, steps=3 if given.small else STEPS, scenes=1 if given.small else SCENES)

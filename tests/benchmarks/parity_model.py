@@ -110,15 +110,15 @@ def _train(plan: Plan, device: torch.device) -> tuple[dict[str, Tensor], float]:
     return {name: value.detach().to("cpu").contiguous() for name, value in transformer.state_dict().items()}, sum(losses) / 4
 
 
-def unseen(count: int, device: torch.device) -> Examples:
-    """Scenes of the concept that a LoRA of the demo learns, which no pretraining saw."""
+def examples_of(scenes: Sequence[Scene], device: torch.device) -> Examples:
+    """Scenes as the demo's VAE and text encoder give them."""
     import torch
 
     from trainer.demo.clip_coding import encode_clip
     from trainer.demo.model import embed, latent_statistics, load_model, token_ids
     from trainer.demo.world import caption, render
 
-    demo, scenes = load_model(device=device.type), concept_scenes(count)
+    demo = load_model(device=device.type)
     mean, std = latent_statistics(demo.vae)
     with torch.no_grad():
         pixels = render(scenes, device=device.type).permute(0, 4, 1, 2, 3)
@@ -127,8 +127,8 @@ def unseen(count: int, device: torch.device) -> Examples:
     return Examples(latents, texts)
 
 
-def concept_scenes(count: int) -> Sequence[Scene]:
-    """Scenes of the concept, the same each time."""
+def unseen(count: int) -> Sequence[Scene]:
+    """Scenes of the concept that a LoRA of the demo learns, the same each time, which neither it nor the pretraining saw."""
     from trainer.demo.world import random_concept
 
     generator = random.Random(HELD_OUT_SEED)

@@ -141,6 +141,14 @@ def test_shards_give_the_same_and_are_read_one_tensor_after_the_other(folder: Pa
     assert len(heard) == len(whole.load_transformer(HALF).state_dict())
 
 
+def test_a_whole_file_left_beside_shards_and_their_index_is_not_read(folder: Path, tmp_path: Path) -> None:
+    """As diffusers reads such a folder."""
+    family, whole = open_model(sharded(folder, tmp_path / "shards")), open_model(folder)
+    save_file({"other": torch.zeros(1)}, tmp_path / "shards/transformer/diffusion_pytorch_model.safetensors")
+    for weights in ("as stored", "nf4"):
+        assert_same(family.load_transformer(HALF, weights=weights), whole.load_transformer(HALF, weights=weights))
+
+
 def test_a_folder_that_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
     family = open_model(sharded(folder, tmp_path / "shards"))
     file = next((tmp_path / "shards/transformer").glob("*-00001-*"))

@@ -173,13 +173,13 @@ def _shapes(folder: Path) -> dict[str, Shape]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """The part's files of a diffusers model, those alone that the index names where there is one."""
+    """The part's files of a diffusers model as its loader takes them: those that an index names, without one the whole file."""
     from diffusers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFETENSORS_WEIGHTS_NAME
 
     whole, index = folder / SAFETENSORS_WEIGHTS_NAME, folder / SAFE_WEIGHTS_INDEX_NAME
     if not whole.is_file() and not index.is_file():
         raise fail(str(folder), f"has neither {whole.name} nor {index.name}.", CURE)
-    return [whole] if whole.is_file() else [folder / name for name in indexed_files(index)]
+    return [folder / name for name in indexed_files(index)] if index.is_file() else [whole]
 
 
 def _renamed(model: nn.Module, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
