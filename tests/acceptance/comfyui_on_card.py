@@ -34,8 +34,8 @@ RUNS, RUN_STEPS = 3, 20
 IDLE = 3.0  # seconds after a run before memory is looked at
 LIMIT = 400.0  # seconds for one prompt
 MIB = 1 << 20
-SPEED = (Work("Wan 2.1 14B", (33, 480, 832)), FP8, 0)  # the work of line 12; the last is GB that it must fit into, 0: all
-CAPPED = (ROWS[2].work, "fp8 products compiled full swap 0.8", ROWS[2].gb)  # the work of line 22
+# The work of lines 12 and 22; the last is GB that it must fit into, 0: all.
+CASES = ((Work("Wan 2.1 14B", (33, 480, 832)), FP8, 0), (ROWS[2].work, "fp8 products compiled full swap 0.8", ROWS[2].gb))
 
 
 @contextmanager
@@ -58,23 +58,20 @@ def server_on(device: torch.device) -> Iterator[tuple[Any, Any]]:
             server.stop()
 
 
-def steps_by_train(device: torch.device) -> list[Check]:
-    """A line of speed and one under a cap: seconds a step by Train over those of the same choices measured in this process."""
-    cases = [(replace(work, small=device.type == "cpu"), choices_of(words), gb) for work, words, gb in (SPEED, CAPPED)]
+def steps_by_train(device: torch.device, work: Work, words: str, gb: int) -> list[Check]:
+    """Seconds a step by Train over those of the same choices measured in this process."""
+    choices = choices_of(words)
     if device.type == "cpu":
-        cases = [(work, replace(choices, weights="unquantized", compile=False, fp8_products=False), gb) for work, choices, gb in cases]
-    here = [_here(work, choices, gb, device) for work, choices, gb in cases]
-    checks = []
+        work, choices = replace(work, small=True), replace(choices, weights="unquantized", compile=False, fp8_products=False)
+    own = _here(work, choices, gb, device)
+    name = f"{work}, {words_of(choices)}{f', fit into {gb} GB' * bool(gb)}"
+    print(f"  {name}: here {own}", flush=True)
     with server_on(device) as (server, client):
-        write_model(cases[0][0], server.folder / "models/diffusers/full", device)
-        for number, ((work, choices, gb), own) in enumerate(zip(cases, here, strict=True)):
-            write_clips(server.folder / f"input/clips-{number}", work.shape, work.batch)
-            graph = training_graph(f"case-{number}", work, choices, gb, number)
-            seconds = step_seconds(trained(client, graph))
-            name = f"{work}, {words_of(choices)}{f', fit into {gb} GB' * bool(gb)}"
-            print(f"  {name}: here {own}\n  by Train {seconds:.2f} s/step", flush=True)
-            checks.append(at_most(f"{name}: s/step by Train over ours here, less 1", seconds / own.seconds - 1, ALIKE, "+.3f"))
-    return checks
+        write_model(work, server.folder / "models/diffusers/full", device)
+        write_clips(server.folder / "input/clips", work.shape, work.batch)
+        seconds = step_seconds(trained(client, training_graph(work, choices, gb)))
+    print(f"  by Train {seconds:.2f} s/step", flush=True)
+    return [at_most(f"{name}: s/step by Train over ours here, less 1", seconds / own.seconds - 1, ALIKE, "+.3f")]
 
 
 def _here(work: Work, choices: Choices, gb: int, device: torch.device) -> Measured:
@@ -150,7 +147,7 @@ def node(kind: str, **inputs: Any) -> dict[str, Any]:
     return {"class_type": kind, "inputs": inputs}
 
 
-def training_graph(name: str, work: Work, choices: Choices, gb: int, clips: int) -> dict[str, Any]:
+def training_graph(work: Work, choices: Choices, gb: int) -> dict[str, Any]:
     """The full-size model on its clips by Train, every choice set by its widget."""
     settings = {
         "weights": choices.weights, "layer_offload_fraction": choices.offload, "gradient_checkpointing": choices.checkpointing,
@@ -158,12 +155,12 @@ def training_graph(name: str, work: Work, choices: Choices, gb: int, clips: int)
     }  # fmt: skip
     return {
         "model": node("VideoTrainerLoadModel", source="full", path=""),
-        "clips": node("VideoTrainerVideoFolder", folder=f"clips-{clips}"),
+        "clips": node("VideoTrainerVideoFolder", folder="clips"),
         "buckets": node("VideoTrainerFrameBuckets", dataset=["clips", 0], sizes=told(work.shape)),
         "lora": node("VideoTrainerLoRASettings", rank=work.rank, continue_from="none"),
         "samples": node("VideoTrainerSamplePrompts", prompts="a pattern", every=0),
         "train": node(
-            "VideoTrainerTrain", model=["model", 0], dataset=["buckets", 0], adapter=["lora", 0], samples=["samples", 0], name=name,
+            "VideoTrainerTrain", model=["model", 0], dataset=["buckets", 0], adapter=["lora", 0], samples=["samples", 0], name="full",
             steps=STEPS, batch_size=work.batch, save_every=1000, dtype="bf16", **settings,
         ),
     }  # fmt: skip

@@ -3,7 +3,7 @@
     python tests/acceptance/speed_memory.py [--gpu] [--small] [line ...]
 
 Without --gpu: line 8, and of line 6 what a CPU can show. With --gpu each line is alone under 8 minutes, so those of several models are
-split: 11 and on are line 1 by model, 21 and on line 2 by row, 51 and 52 line 5, 61 and 62 line 6, 71 and 72 line 7. --small runs the
+split: 11 and on are line 1 by model, 21 and on line 2 by row, 51 and 52 line 5, 61 and 62 line 6, 71 to 73 line 7. --small runs the
 GPU lines' own code on a CPU with models of two layers, whose figures mean nothing.
 """
 
@@ -247,11 +247,12 @@ def in_comfyui(part: Callable[..., list[Check]]) -> list[Check]:
     return part(place())
 
 
-def trained_in_comfyui() -> list[Check]:
-    """Lines 12 and 22 by Train, beside the same steps here."""
-    from tests.acceptance.comfyui_on_card import steps_by_train
+def trained_in_comfyui(case: int) -> list[Check]:
+    """Line 12 or 22 by Train, beside the same steps here."""
+    from tests.acceptance.comfyui_on_card import CASES, steps_by_train
 
-    return in_comfyui(steps_by_train)
+    work, words, gb = CASES[case]
+    return in_comfyui(partial(steps_by_train, work=work, words=words, gb=gb))
 
 
 def memory_in_comfyui() -> list[Check]:
@@ -283,8 +284,9 @@ ON_GPU |= {
     52: ("Runs on quantised weights", demo_runs),
     61: ("Out of memory at step 5", out_of_memory),
     62: ("Twelve shapes without falling back", shapes),
-    71: ("Steps by Train in ComfyUI", trained_in_comfyui),
-    72: ("Memory after runs in ComfyUI", memory_in_comfyui),
+    71: ("Steps by Train in ComfyUI", partial(trained_in_comfyui, 0)),
+    72: ("Steps by Train in ComfyUI under a cap", partial(trained_in_comfyui, 1)),
+    73: ("Memory after runs in ComfyUI", memory_in_comfyui),
 }
 
 if __name__ == "__main__":

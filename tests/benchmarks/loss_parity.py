@@ -2,7 +2,7 @@
 
 gradients: LoRA gradients on a transformer of Wan 1.3B's shapes that was first trained in full on the demo's world, each form beside
 bf16 by the cosine of all gradients. Its weights are kept in the state folder, so that a second run goes on from there. tuning: a LoRA
-of 300 steps on that transformer in bf16 and nf4, its loss on held-out clips beside bf16's. runs: the demo's LoRA of 300 steps on each
+of 150 steps on that transformer in bf16 and nf4, its loss on held-out clips beside bf16's. runs: the demo's LoRA of 300 steps on each
 form, its loss on held-out clips beside bf16's, and the curves as a picture in the out folder.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 BASE = "bf16"
 FORMS = ("fp8", "fp8 products", "int8", "nf4")  # beside BASE
 STEPS, SCENES = 300, 24  # of a run; held-out clips
-BATCH, RATE = 16, 3e-4  # of the tuning
+TUNING, SHOWN, BATCH, RATE = 150, 256, 16, 1e-4  # steps of the tuning, the scenes that it sees
 CLIPS, SIGMAS, RANK, START = 16, (0.3, 0.5, 0.7, 0.9), 32, 0.01  # of the gradients; START: deviation of the LoRA's up weights
 STATE = Path(tempfile.gettempdir()) / "video-trainer-parity"
 
@@ -75,7 +75,7 @@ def gradients_of(
 
     from trainer.adapters.lora import NAME
 
-    with adapted(weights, plan, form, device) as (transformer, lora):
+    with adapted(weights, plan, form, "full", device) as (transformer, lora):
         generator = torch.Generator().manual_seed(1)
         for layer in lora.layers.values():
             up = layer.lora_B[NAME].weight.data
@@ -93,8 +93,8 @@ def gradients_of(
 
 
 @contextmanager
-def adapted(weights: Mapping[str, Tensor], plan: Plan, form: str, device: torch.device) -> Iterator[tuple[Any, Lora]]:
-    """The transformer in a form, in its place on the device, with a new LoRA that is trained."""
+def adapted(weights: Mapping[str, Tensor], plan: Plan, form: str, kept: str, device: torch.device) -> Iterator[tuple[Any, Lora]]:
+    """The transformer in a form, in its place on the device, with a new LoRA that is trained; `kept` is the way of checkpointing."""
     from trainer.adapters.lora import Lora
     from trainer.demo.model import FOLDER
     from trainer.events import EventLog
@@ -102,7 +102,7 @@ def adapted(weights: Mapping[str, Tensor], plan: Plan, form: str, device: torch.
     from trainer.memory.assembly import Assembly
     from trainer.models import open_model
 
-    choices = replace(choices_of(f"{form} eager full"), offload=0.0)
+    choices = replace(choices_of(f"{form} eager {kept}"), offload=0.0)
     transformer = held(weights, plan, choices.weights, device)
     lora = Lora.attach(transformer, open_model(FOLDER).spec, AdapterSettings(rank=RANK), 0)
     lora.train(True)
@@ -112,17 +112,16 @@ def adapted(weights: Mapping[str, Tensor], plan: Plan, form: str, device: torch.
     assembly.close()
 
 
-def tuning(plan: Plan, state: Path, device: torch.device, steps: int = STEPS, scenes: int = SCENES) -> dict[str, Trained]:
+def tuning(plan: Plan, state: Path, device: torch.device, steps: int = TUNING, scenes: int = SCENES) -> dict[str, Trained]:
     """A LoRA on bf16 and one on nf4, each judged on bf16 as it will be used; of nf4 also on the weights it was trained on."""
-    from trainer.demo.clips import concept_scenes
-
     weights, _ = trained(state, plan, device)
-    clips, held_out = (examples_of(chosen, device) for chosen in (concept_scenes(), unseen(scenes)))
+    known = unseen(scenes + SHOWN)
+    held_out, clips = examples_of(known[:scenes], device), examples_of(known[scenes:], device)
     found = {}
-    with adapted(weights, plan, BASE, device) as (exact, in_use):
+    with adapted(weights, plan, BASE, "off", device) as (exact, in_use):
         before = _mean_loss(exact, held_out)
         for form in (BASE, "nf4"):
-            with adapted(weights, plan, form, device) as (transformer, lora):
+            with adapted(weights, plan, form, "off", device) as (transformer, lora):
                 losses = _tune(transformer, lora, clips, steps)
                 own = _mean_loss(transformer, held_out)
                 in_use.load(lora.weights(), form)
@@ -136,7 +135,7 @@ def _tune(transformer: Any, lora: Lora, clips: Examples, steps: int) -> list[flo
     """Trains the LoRA on the clips, the same draws for every form; the loss of each step."""
     import torch
 
-    optimizer = torch.optim.AdamW(lora.parameters(), RATE)
+    optimizer = torch.optim.AdamW(lora.parameters(), RATE, fused=clips.latents.device.type == "cuda")
     generator, losses = torch.Generator().manual_seed(3), []
     for step in range(steps):
         chosen = torch.randint(len(clips.latents), (BATCH,), generator=generator)
@@ -302,7 +301,7 @@ def main() -> None:
     if "gradients" in (given.parts or ["gradients"]):
         gradients(plan, state, device, clips=2 if given.small else CLIPS)
     if "tuning" in (given.parts or ["tuning"]):
-        tuning(plan, state, device, steps=3 if given.small else STEPS, scenes=1 if given.small else SCENES)
+        tuning(plan, state, device, steps=3 if given.small else TUNING, scenes=1 if given.small else SCENES)
     if "runs" in (given.parts or ["runs"]):
         given.out.mkdir(parents=True, exist_ok=True)
         runs(given.out, device, steps=3 if given.small else STEPS, scenes=1 if given.small else SCENES)
