@@ -259,6 +259,19 @@ class EventLog:
 
         return report
 
+    def saying(self, phase: str) -> Callable[[str], None]:
+        """A function to call with what is on in a phase, as often as one likes; it checks for cancel and tells what is new."""
+        said = ""
+
+        def say(text: str) -> None:
+            nonlocal said
+            self.check()
+            if text != said:
+                said = text
+                self.emit(Phase(phase, text))
+
+        return say
+
 
 def read_events(path: Path) -> list[dict[str, Any]]:
     """The log's events in order, with those undone by a later `resumed` dropped."""

@@ -204,7 +204,7 @@ def test_what_cannot_fit_is_refused_with_three_changes() -> None:
         planned(["81x480x832"], memory={"fit_into": 4}, schedule={"batch_size": 2})
     (problem,) = refused.value.problems
     assert problem.where == "memory.fit_into"
-    assert problem.cure.count("; ") == 2 and "buckets of" in problem.cure
+    assert problem.cure.count("; ") == 2 and "dataset.buckets=" in problem.cure
 
 
 def test_a_batch_that_does_not_fit_is_split() -> None:

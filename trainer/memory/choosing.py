@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -62,7 +63,8 @@ def chosen(predictor: Predictor, memory: MemorySettings, compute: ComputeSetting
     Ways are compared by a few of the micro-batches, which saves most of the rehearsals. None if nothing fits.
     """
     compared = replace(predictor, micros=representatives(predictor.micros))
-    if not limits.fits(smallest(compared, limits).prediction):
+    floor = smallest(predictor, memory, compute, limits)
+    if not limits.fits(floor.prediction):
         return None
     best: list[Candidate] = []
     for weights in _weights(predictor, memory):
@@ -71,8 +73,8 @@ def chosen(predictor: Predictor, memory: MemorySettings, compute: ComputeSetting
         found = list(_of_weights(compared, memory, compute, limits, weights))
         if found:
             best.append(min(found, key=lambda each: _run_seconds(each, limits) * (WHOLE if each.choices.at_once else 1)))
-    if not best:
-        return None
+    if not best:  # the fastest way of computing is not always the smallest
+        return _of_all(predictor, floor.choices)
     fastest = min(candidate.prediction.seconds for candidate in best)
     found = next(candidate for candidate in best if candidate.prediction.seconds <= EXACTNESS * fastest)
     passed_over = None if found is best[0] else _of_all(predictor, best[0].choices)
@@ -131,6 +133,9 @@ def _at(predictor: Predictor, memory: MemorySettings, compute: ComputeSettings, 
     ways = (wanted,) if wanted != "auto" else CHECKPOINTING
     tried: dict[Checkpointing, Choices] = {}
     for way in ways:
+        shares = (plain.offload,) if not free else (0.0,) if way not in ("full", "offloaded", wanted) else (1.0, 0.0)
+        if not _may_fit(predictor, limits, replace(plain, checkpointing=way), shares):
+            continue
         choices = compiled(predictor, compute, limits, replace(plain, checkpointing=way))
         prediction = predictor.predict(choices)
         if limits.fits(prediction):
@@ -143,6 +148,21 @@ def _at(predictor: Predictor, memory: MemorySettings, compute: ComputeSettings, 
     for way, choices in tried.items():
         if free and way in ("full", "offloaded", wanted) and (found := least_offload(predictor, choices, limits)):
             yield found
+
+
+def _may_fit(predictor: Predictor, limits: Limits, choices: Choices, shares: Sequence[float]) -> bool:
+    """Whether choices can fit with a share of the blocks offloaded, before they are rehearsed with their form of weights.
+
+    A step holds at least what it holds with weights as they are computed with, which are neither dequantised nor rounded, but for
+    the weights themselves. That is rehearsed once for all forms.
+    """
+    alone = replace(predictor, micros=[predictor.largest(choices)])
+    for share, compiles in itertools.product(shares, (False, True)):
+        plain = replace(choices, weights="unquantized", fp8_products=False, offload=share, compile=compiles)
+        prediction = alone.predict(plain)
+        if taken(prediction.peak - prediction.weights + predictor.weights_on_card(replace(choices, offload=share))) <= limits.card:
+            return True
+    return False
 
 
 def most_lighter(predictor: Predictor, found: Candidate, limits: Limits) -> Candidate:
@@ -180,14 +200,20 @@ def least_offload(predictor: Predictor, choices: Choices, limits: Limits) -> Can
 
 def compiled(predictor: Predictor, compute: ComputeSettings, limits: Limits, choices: Choices) -> Choices:
     """The choices with blocks compiled and products in fp8 where the settings and the card allow, if a run takes less time so."""
+    ways = computed(predictor, compute, limits, choices)
+    return min(ways, key=lambda found: _run_seconds(Candidate(found, predictor.predict(found)), limits))
+
+
+def computed(predictor: Predictor, compute: ComputeSettings, limits: Limits, choices: Choices) -> list[Choices]:
+    """The choices with each way of computing them that the settings and the card allow."""
     products = compute.fp8_products if predictor.card.fp8_products and predictor.in_fp8(choices) else "off"
     plain = replace(choices, compile=False, fp8_products=products == "on")
-    faster = [plain] if compute.compile != "on" else []
+    ways = [plain] if compute.compile != "on" else []
     if compute.compile == "on" or (compute.compile == "auto" and _compiles(predictor, limits)):
-        faster.append(replace(plain, compile=True))
+        ways.append(replace(plain, compile=True))
         if products == "auto":
-            faster.append(replace(plain, compile=True, fp8_products=True))
-    return min(faster, key=lambda found: _run_seconds(Candidate(found, predictor.predict(found)), limits))
+            ways.append(replace(plain, compile=True, fp8_products=True))
+    return ways
 
 
 def _compiles(predictor: Predictor, limits: Limits) -> bool:
@@ -198,8 +224,39 @@ def _run_seconds(candidate: Candidate, limits: Limits) -> float:
     return candidate.prediction.seconds * limits.steps + candidate.prediction.compile_seconds
 
 
-def smallest(predictor: Predictor, limits: Limits) -> Candidate:
-    """What takes least of the card: nf4, all blocks and activations on the host, single examples, compiled if that takes less."""
-    plain = Choices(weights="nf4", offload=1.0, checkpointing="offloaded", at_once=1)
-    ways = [plain, replace(plain, compile=True)] if _compiles(predictor, limits) else [plain]
-    return min((Candidate(choices, predictor.predict(choices)) for choices in ways), key=lambda found: found.prediction.peak)
+def smallest(predictor: Predictor, memory: MemorySettings, compute: ComputeSettings, limits: Limits) -> Candidate:
+    """What takes least of the card of all that the settings allow, or the first such way that fits; `chosen` finds one then.
+
+    Single examples, all blocks and activations on the host. Its time is that of the largest micro-batch alone, as no other is
+    rehearsed.
+    """
+    largest = predictor.largest(Choices(at_once=1))
+    alone = replace(predictor, micros=[largest])
+    split = max(micro.batch for micro in predictor.micros) > 1
+    wanted = memory.gradient_checkpointing
+    plain = replace(
+        settled(memory, compute), at_once=1 if split else 0, checkpointing="offloaded" if wanted == "auto" else wanted
+    )  # fmt: skip
+    shares = (1.0, 0.0) if memory.layer_offload_fraction < 0 else (memory.layer_offload_fraction,)  # copies of few blocks take more
+    found: list[Candidate] = []
+    for choices in _small(alone, memory, compute, limits, plain):
+        for share in shares:
+            offloaded = replace(choices, offload=share)
+            found.append(Candidate(offloaded, alone.predict(offloaded)))
+            if limits.fits(found[-1].prediction):
+                return found[-1]
+    return min(found, key=lambda each: each.prediction.peak)
+
+
+def _small(
+    predictor: Predictor, memory: MemorySettings, compute: ComputeSettings, limits: Limits, plain: Choices
+) -> Iterator[Choices]:  # fmt: skip
+    """Forms of weights, and ways of computing them, of which one takes least; nf4 first, which most often does.
+
+    Others only may where they are smaller than nf4, or multiplied as they are: compiled code keeps what it dequantised.
+    """
+    nf4 = predictor.weight_size(Choices(weights="nf4"))
+    for weights in reversed(_weights(predictor, memory)):
+        choices = replace(plain, weights=weights)
+        small = memory.weights != "auto" or predictor.weight_size(choices) <= nf4
+        yield from (way for way in computed(predictor, compute, limits, choices) if small or way.fp8_products)

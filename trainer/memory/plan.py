@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .. import events
-from ..errors import UserError, fail
+from ..errors import Interrupted, UserError, fail
 from .card import CONTEXT, GB, Card, card_at, free_memory
 from .choices import Choices, Decoding
 from .choosing import FRAGMENTS, HOST_SHARE, Candidate, Limits, chosen, smallest, taken, triton_installed
@@ -86,10 +87,11 @@ def make_plan(
     """The plan of a job whose steps are made of `micros`, the largest of `size` frames, height and width.
 
     `free` are GB of the card that nothing else holds, `host` those of host memory; none takes the whole card and what is free
-    here. `say` hears what is on, as it can take a minute. Raises UserError, with the three cheapest changes, if nothing that
-    the settings allow fits.
+    here. `say` hears what is on, as it can take a minute: before each rehearsed step, so that it may end the plan by raising.
+    Raises UserError, with the three cheapest changes, if nothing that the settings allow fits.
     """
     from ..experts import trained_experts
+    from ..job import ComputeSettings, MemorySettings
     from .cures import cheapest
 
     memory, compute = job.memory, job.compute
@@ -99,15 +101,13 @@ def make_plan(
     accumulation = job.schedule.accumulation
     predictor = Predictor(
         family, job.adapter, micros, card, dtype, accumulation, experts, stored_weights(family, dtype), job.optimizer,
-        HOST_SHARE * (GB * host if host is not None else _free_host()),
+        HOST_SHARE * (GB * host if host is not None else _free_host()), partial(say, "Predicting memory and time: rehearsing steps"),
     )  # fmt: skip
     limits = Limits(limit * GB, job.schedule.steps, triton_installed())
-    say("Predicting memory and time: rehearsing steps")
     found = chosen(predictor, memory, compute, limits)
     if found is None:
-        say("Predicting memory and time: looking for changes that fit")
-        changes = cheapest(predictor, memory, compute, limits, size)
-        least = taken(smallest(predictor, limits).prediction.peak) / GB
+        least = taken(smallest(predictor, MemorySettings(), ComputeSettings(), limits).prediction.peak) / GB
+        changes = cheapest(predictor, job, limits, size, say)
         cure = "Any of these would fit: " + "; ".join(map(str, changes)) + "." if changes else "Use another card or a smaller model."
         problem = f"training needs more than the {limit:.1f} GB that it may take; at this size never less than {least:.1f} GB."
         raise fail("memory.fit_into", problem, cure)
@@ -132,10 +132,8 @@ def told_plan(job: TrainingJob, components: Components, dataset: TrainingData, l
     """A run's plan, which is told in the log; None where nothing is planned, so that the settings hold as they are."""
     plan, compute = None, components.compute
     try:
-        plan = plan_for_run(
-            job, components.family, dataset, compute.device, compute.dtype, lambda text: log.emit(events.Phase("prepare", text))
-        )
-    except UserError:
+        plan = plan_for_run(job, components.family, dataset, compute.device, compute.dtype, log.saying("prepare"))
+    except (UserError, Interrupted):
         raise
     except Exception as error:  # a library's new version may compute in ways that cannot be rehearsed, and train all the same
         log.notice(f"Memory and time could not be predicted ({type(error).__name__}: {error}).", "memory")

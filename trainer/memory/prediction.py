@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -80,6 +80,7 @@ class Predictor:
     stored: StoredWeights | None = None  # none: all is loaded in `dtype`
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     host: float = math.inf  # bytes of host memory that may be taken
+    before: Callable[[], object] = lambda: None  # called before each rehearsal; what it raises ends the prediction
 
     def micros_of(self, choices: Choices) -> list[Micro]:
         """The micro-batches as they are computed."""
@@ -113,7 +114,12 @@ class Predictor:
         checkpointing = "full" if checkpointing == "offloaded" else checkpointing
         whole = choices.compile and bool(form)
         given = micro.shapes, self.adapter, micro.batch, checkpointing, form, choices.fp8_products, whole, self.dtype
-        found: Rehearsed = remembered((*self._key, *given), lambda: rehearse(self.family, *given))
+
+        def rehearsed() -> Rehearsed:
+            self.before()
+            return rehearse(self.family, *given)
+
+        found = remembered((*self._key, *given), rehearsed)
         if not choices.compile:
             return found.plain
         if checkpointing not in ("full", "selective"):
@@ -147,17 +153,27 @@ class Predictor:
         """How many blocks' weights lie on the host."""
         return math.ceil(choices.offload * self.sizes.blocks - 1e-6)
 
+    def weights_on_card(self, choices: Choices) -> int:
+        """Bytes of the transformer's weights on the card; of offloaded blocks a ring is there."""
+        sizes, out = self.sizes, self.offloaded(choices)
+        ring = min(RING, out) if out else 0
+        return int(self._block(choices) * (sizes.blocks - out + ring * sizes.largest) + self._outside(choices))
+
+    def _block(self, choices: Choices) -> float:
+        """Bytes of a block's weights, the mean."""
+        sizes = self.sizes
+        return (self.weight_size(choices) * sizes.linear + self.dtype.itemsize * (sizes.in_blocks - sizes.linear)) / sizes.blocks
+
+    def _outside(self, choices: Choices) -> float:
+        """Bytes of the weights outside of the blocks."""
+        saved = self.stored.saved if self.stored and choices.weights != "unquantized" else 0
+        return self.dtype.itemsize * self.sizes.outside - saved
+
     def predict(self, choices: Choices) -> Prediction:
         """What a step takes."""
         rehearsal, sizes = self.rehearsal(self.largest(choices), choices), self.sizes
-        linear = self.weight_size(choices) * sizes.linear
-        block = (linear + self.dtype.itemsize * (sizes.in_blocks - sizes.linear)) / sizes.blocks
-        out = self.offloaded(choices)
-        ring = min(RING, out) if out else 0
-        outside = self.dtype.itemsize * sizes.outside
-        if self.stored and choices.weights != "unquantized":
-            outside -= self.stored.saved
-        weights = int(block * (sizes.blocks - out + ring * sizes.largest) + outside)
+        block, outside, out = self._block(choices), self._outside(choices), self.offloaded(choices)
+        weights = self.weights_on_card(choices)
         trained = self.optimizer, sizes.layers, self.adapter.rank
         state = state_on_card(*trained)
         adapter = weight_bytes(self.adapter) * sizes.adapter + state
