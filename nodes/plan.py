@@ -17,7 +17,8 @@ from ..trainer.job import (
 )
 from ..trainer.packages import require
 from . import schema
-from .host import folders
+from .host import folders, running
+from .host.listener import NodeListener
 from .sockets import AdapterSocket, DatasetSocket, ModelReference, ModelSocket, OptimizerSocket
 from .train import CATEGORY
 
@@ -74,11 +75,13 @@ class PlanTraining(io.ComfyNode):
     ) -> io.NodeOutput:  # fmt: skip
         """Plans; raises UserError with the cheapest changes if nothing fits."""
         require()
+        from ..trainer.events import EventLog
         from ..trainer.memory.command import plan_of_job
 
         linked = {name: part for name, part in (("adapter", adapter), ("optimizer", optimizer)) if part is not None}
         kinds = {"memory": MemorySettings, "schedule": ScheduleSettings, "compute": ComputeSettings}
         parts = {name: schema.build(kind, values) for name, kind in kinds.items()}
         job = TrainingJob.parse({"model": model.settings, "dataset": dataset, **parts, **linked})
-        text = plan_of_job(job, folders.places(), card.strip()).table()
+        with running.cancelling():
+            text = plan_of_job(job, folders.places(), card.strip(), say=EventLog(NodeListener()).saying("plan")).table()
         return io.NodeOutput(text, ui=ui.PreviewText(text))

@@ -208,11 +208,14 @@ def _plan(arguments: argparse.Namespace) -> int:
     from .memory.command import plan_of_job
     from .source import job_or_model
 
-    job = job_or_model(arguments.job).overridden(arguments.set)
-    plan = plan_of_job(
-        job, _places(arguments), arguments.card, arguments.fit, lambda text: print(f"{text} ...", file=sys.stderr, flush=True)
-    )
-    print(plan.table())
+    job, said = job_or_model(arguments.job).overridden(arguments.set), list[str]()
+
+    def say(text: str) -> None:
+        if text not in said[-1:]:
+            said.append(text)
+            print(f"{text} ...", file=sys.stderr, flush=True)
+
+    print(plan_of_job(job, _places(arguments), arguments.card, arguments.fit, say).table())
     return 0
 
 

@@ -20,6 +20,7 @@ import websocket
 
 PACK_NAME = "Video-Trainer.1"  # a folder name that is no Python identifier
 START_LIMIT = 240.0  # seconds
+TEXT = 3  # of binary messages, those of a line of text on a node
 TORCHAUDIO = {  # core imports it at start; where it is not installed an empty one does
     "__init__.py": "from . import functional, transforms\n",
     "functional.py": "",
@@ -101,6 +102,7 @@ class Client:
 
     def __init__(self, server: ComfyServer) -> None:
         self.server, self.id, self.messages = server, uuid.uuid4().hex, list[dict[str, Any]]()
+        self._texts: list[tuple[str, str]] = []  # nodes and lines of text
         self._socket = websocket.create_connection(f"ws://127.0.0.1:{server.port}/ws?clientId={self.id}", timeout=5)
 
     def close(self) -> None:
@@ -131,7 +133,14 @@ class Client:
             return False
         if isinstance(message, str):
             self.messages.append(json.loads(message))
+        elif int.from_bytes(message[:4], "big") == TEXT:
+            end = 8 + int.from_bytes(message[4:8], "big")
+            self._texts.append((message[8:end].decode(), message[end:].decode()))
         return True
+
+    def texts(self, node: str) -> list[str]:
+        """The lines of progress text on a node that have been taken in."""
+        return [text for name, text in self._texts if name == node]
 
     def events(self, prompt: str) -> list[dict[str, Any]]:
         """Our events of a prompt that have been taken in."""
