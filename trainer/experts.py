@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from .errors import fail, nearest
 
 if TYPE_CHECKING:
+    from .job import TrainingJob
     from .models.base import Expert, FamilySpec
 
 
@@ -59,6 +60,11 @@ def file_of(expert: Expert, file: Path, spec: FamilySpec, alone: bool) -> Path:
     if not found.is_file():
         raise fail("adapter.continue_from", f"'{found}', of the expert for {expert.name} noise, is not there.", pair)
     return found
+
+
+def continued_file(job: TrainingJob, expert: Expert, spec: FamilySpec) -> Path:
+    """The file that an expert's LoRA continues from; raises UserError if it lacks its pair."""
+    return file_of(expert, Path(job.adapter.continue_from), spec, alone=job.model.expert != "all")
 
 
 def files_by_expert(files: Sequence[Path], spec: FamilySpec, where: str) -> dict[str, Path]:

@@ -234,7 +234,7 @@ def check_against_model(job: TrainingJob, family: ModelFamily, fresh: bool) -> N
     from .adapters.file import load_lora
     from .adapters.recognition import require_fit
     from .combinations import illegal
-    from .experts import experts_until, trained_experts
+    from .experts import continued_file, experts_until, trained_experts
     from .memory.vae_memory import unmet_savings
     from .optimizer_trial import check_optimizer
     from .sampling import SampleRequest, read_pictures
@@ -253,7 +253,7 @@ def check_against_model(job: TrainingJob, family: ModelFamily, fresh: bool) -> N
             found = f"{steps} steps end before it is the turn of the expert for {idle[0].name} noise."
             problems.append(Problem("schedule.steps", found, "Train longer, lower schedule.switch_every, or set model.expert to one."))
         for expert in experts if job.adapter.continue_from and fresh else ():
-            file = _continued(job, expert, family)
+            file = continued_file(job, expert, family.spec)
             require_fit(load_lora(file, family), family, str(file))
     except UserError as error:
         problems += error.problems
@@ -313,11 +313,12 @@ def _attach(job: TrainingJob, expert: Expert, weights: LoraWeights | None, compo
     """An expert's LoRA: a checkpoint's `weights`, else the LoRA that it continues from, else shaped by the settings."""
     from .adapters.file import load_lora
     from .adapters.lora import Lora
+    from .experts import continued_file
 
     family, transformer = components.family, components.frozen_transformer(expert)
     settings, file = job.adapter, Path("adapter")
     if weights is None and settings.continue_from:
-        file = _continued(job, expert, family)
+        file = continued_file(job, expert, family.spec)
         weights = load_lora(file, family)
         if weights.strengths != [(settings.rank, settings.effective_alpha)]:
             log.notice(f"Continuing a LoRA of {weights}: these are used.", "adapter.rank", "info")
@@ -327,13 +328,6 @@ def _attach(job: TrainingJob, expert: Expert, weights: LoraWeights | None, compo
         lora = Lora.from_weights(transformer, weights, str(file), settings.dropout, settings.precision)
     lora.train(True)
     return lora
-
-
-def _continued(job: TrainingJob, expert: Expert, family: ModelFamily) -> Path:
-    """The file that an expert's LoRA continues from; raises UserError if it lacks its pair."""
-    from .experts import file_of
-
-    return file_of(expert, Path(job.adapter.continue_from), family.spec, alone=job.model.expert != "all")
 
 
 def _result(job: TrainingJob, folder: RunFolder, family: ModelFamily, loras: dict[str, Path], steps: int) -> RunResult:

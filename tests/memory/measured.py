@@ -66,6 +66,8 @@ CHOSEN = [
         ("Wan 2.1 14B", None, "bf16 eager offloaded swap 0.75", 14.32, 22.1),
         ("Wan 2.1 14B", (33, 768, 768), "bf16 compiled selective lighter 0.925", 35.04 / 8, 121.0),
         ("Wan 2.1 14B", (33, 768, 768), "bf16 compiled full lighter 0.025", 43.85 / 8, 44.6),
+        ("Wan 2.1 14B", (81, 512, 512), "bf16 compiled selective lighter 0.975", 4.65, 127.3),
+        ("Wan 2.1 14B", (81, 512, 512), "bf16 compiled offloaded swap 0.875", 6.31, 14.1),
         ("Wan 2.1 14B", TINY, "bf16 compiled off", 2.69 / 4, 70.3),
         ("Wan 2.1 14B", TINY, "int8 eager full swap 0.5", 1.61, 13.1),
         ("Wan 2.1 14B", FEWEST, "nf4 eager full", 1.06, 10.4),

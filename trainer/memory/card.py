@@ -24,16 +24,26 @@ BYTES_A_SECOND = 10**9  # in a GB/s, as data sheets count
 
 @dataclass(frozen=True)
 class Card:
-    """A card's memory in GB of 2^30 bytes, dense products in TFLOP/s, bandwidths in GB/s, multiprocessors and CUDA compute capability."""
+    """A card's memory in GB of 2^30 bytes, dense products in TFLOP/s, bandwidths in GB/s, multiprocessors and CUDA compute capability.
+
+    Products in float32 are those without TF32, as PyTorch computes them.
+    """
 
     name: str
     memory: float
+    fp32: float
     bf16: float
     fp8: float  # 0 where the card has none
     bandwidth: float
     pcie: float  # from pinned host memory
     processors: int
     capability: tuple[int, int]
+
+    def products(self, dtype: torch.dtype) -> float:
+        """TFLOP/s in a precision that training may have."""
+        import torch
+
+        return self.fp32 if dtype == torch.float32 else self.bf16
 
     @property
     def fp8_products(self) -> bool:
@@ -47,41 +57,43 @@ class Card:
 
 
 def _row(
-    name: str, memory: float, bf16: float, fp8: float, bandwidth: float, pcie: float, processors: int, capability: tuple[int, int]
+    name: str, memory: float, fp32: float, bf16: float, fp8: float, bandwidth: float, pcie: float, processors: int,
+    capability: tuple[int, int],
 ) -> Card:  # fmt: skip
-    return Card(name, memory, bf16 * SUSTAINED, fp8 * SUSTAINED, bandwidth * COPIED, pcie, processors, capability)
+    return Card(name, memory, fp32 * SUSTAINED, bf16 * SUSTAINED, fp8 * SUSTAINED, bandwidth * COPIED, pcie, processors, capability)
 
 
-# NVIDIA's data sheets and architecture papers: dense products of bf16 and fp8 with sums in float32; PCIe as pinned copies reach it.
+# NVIDIA's data sheets and architecture papers: dense products of float32, and of bf16 and fp8 with sums in it; copies from pinned memory
+# as they are reached.
 CARDS = {
     card.name: card
     for card in (
-        _row("RTX 3060", 12, 25.5, 0, 360, 12, 28, (8, 6)),
-        _row("RTX 3060 Ti", 8, 32.4, 0, 448, 22, 38, (8, 6)),
-        _row("RTX 3070", 8, 40.6, 0, 448, 22, 46, (8, 6)),
-        _row("RTX 3080", 10, 59.5, 0, 760, 22, 68, (8, 6)),
-        _row("RTX 3090", 24, 71, 0, 936, 22, 82, (8, 6)),
-        _row("RTX 4060", 8, 30, 60, 272, 12, 24, (8, 9)),
-        _row("RTX 4060 Ti", 16, 44, 88, 288, 12, 34, (8, 9)),
-        _row("RTX 4070", 12, 58, 117, 504, 22, 46, (8, 9)),
-        _row("RTX 4070 Ti", 12, 80, 160, 504, 22, 60, (8, 9)),
-        _row("RTX 4070 Ti SUPER", 16, 88, 176, 672, 22, 66, (8, 9)),
-        _row("RTX 4080", 16, 97, 195, 717, 22, 76, (8, 9)),
-        _row("RTX 4090", 24, 165, 330, 1008, 22, 128, (8, 9)),
-        _row("RTX 5070", 12, 62, 123, 672, 45, 48, (12, 0)),
-        _row("RTX 5070 Ti", 16, 88, 176, 896, 45, 70, (12, 0)),
-        _row("RTX 5080", 16, 113, 225, 960, 45, 84, (12, 0)),
-        _row("RTX 5090", 32, 210, 419, 1792, 45, 170, (12, 0)),
-        _row("RTX A6000", 48, 155, 0, 768, 22, 84, (8, 6)),
-        _row("RTX 6000 Ada", 48, 182, 364, 960, 22, 142, (8, 9)),
-        _row("RTX PRO 6000", 96, 252, 503, 1792, 45, 188, (12, 0)),
-        _row("L40S", 48, 181, 362, 864, 22, 142, (8, 9)),
-        _row("A100", 80, 312, 0, 2039, 22, 108, (8, 0)),
-        _row("H100", 80, 989, 1979, 3350, 48, 132, (9, 0)),
-        _row("H200", 141, 989, 1979, 4800, 48, 132, (9, 0)),
+        _row("RTX 3060", 12, 12.7, 25.5, 0, 360, 12, 28, (8, 6)),
+        _row("RTX 3060 Ti", 8, 16.2, 32.4, 0, 448, 22, 38, (8, 6)),
+        _row("RTX 3070", 8, 20.3, 40.6, 0, 448, 22, 46, (8, 6)),
+        _row("RTX 3080", 10, 29.8, 59.5, 0, 760, 22, 68, (8, 6)),
+        _row("RTX 3090", 24, 35.6, 71, 0, 936, 22, 82, (8, 6)),
+        _row("RTX 4060", 8, 15.1, 30, 60, 272, 12, 24, (8, 9)),
+        _row("RTX 4060 Ti", 16, 22.1, 44, 88, 288, 12, 34, (8, 9)),
+        _row("RTX 4070", 12, 29.1, 58, 117, 504, 22, 46, (8, 9)),
+        _row("RTX 4070 Ti", 12, 40.1, 80, 160, 504, 22, 60, (8, 9)),
+        _row("RTX 4070 Ti SUPER", 16, 44.1, 88, 176, 672, 22, 66, (8, 9)),
+        _row("RTX 4080", 16, 48.7, 97, 195, 717, 22, 76, (8, 9)),
+        _row("RTX 4090", 24, 82.6, 165, 330, 1008, 22, 128, (8, 9)),
+        _row("RTX 5070", 12, 30.9, 62, 123, 672, 45, 48, (12, 0)),
+        _row("RTX 5070 Ti", 16, 43.9, 88, 176, 896, 45, 70, (12, 0)),
+        _row("RTX 5080", 16, 56.3, 113, 225, 960, 45, 84, (12, 0)),
+        _row("RTX 5090", 32, 104.8, 210, 419, 1792, 45, 170, (12, 0)),
+        _row("RTX A6000", 48, 38.7, 155, 0, 768, 22, 84, (8, 6)),
+        _row("RTX 6000 Ada", 48, 91.1, 182, 364, 960, 22, 142, (8, 9)),
+        _row("RTX PRO 6000", 96, 125, 252, 503, 1792, 45, 188, (12, 0)),
+        _row("L40S", 48, 91.6, 181, 362, 864, 22, 142, (8, 9)),
+        _row("A100", 80, 19.5, 312, 0, 2039, 22, 108, (8, 0)),
+        _row("H100", 80, 67, 989, 1979, 3350, 48, 132, (9, 0)),
+        _row("H200", 141, 67, 989, 1979, 4800, 48, 132, (9, 0)),
     )
 }
-UNKNOWN = _row("unknown card", 8, 25, 0, 300, 12, 28, (8, 6))
+UNKNOWN = _row("unknown card", 8, 8, 25, 0, 300, 12, 28, (8, 6))
 
 
 def card_named(name: str, where: str = "card") -> Card:
@@ -116,11 +128,11 @@ def card_at(device: torch.device) -> Card:
     known = _alike(about.name)
     capability = torch.cuda.get_device_capability(device)
     card = replace(known, name=about.name, memory=about.total_memory / GB, processors=about.multi_processor_count, capability=capability)
-    if capability < (8, 0):
+    card = replace(card, fp32=_products(device, torch.float32), bandwidth=_bandwidth(device), pcie=_pcie(device))
+    if capability < (8, 0):  # it would imitate bf16
         return card
-    measured = _bf16(device), _bandwidth(device), _pcie(device)
-    fp8 = card.fp8 and card.fp8 / known.bf16 * measured[0]
-    return replace(card, bf16=measured[0], fp8=fp8, bandwidth=measured[1], pcie=measured[2])
+    bf16 = _products(device, torch.bfloat16)
+    return replace(card, bf16=bf16, fp8=card.fp8 and card.fp8 / known.bf16 * bf16)
 
 
 def card_memory(device: torch.device) -> float | None:
@@ -154,12 +166,12 @@ def _seconds(call: Callable[[], object], repeats: int) -> float:
     return min(start.elapsed_time(end) / 1000, time.perf_counter() - begun) / repeats
 
 
-def _bf16(device: torch.device) -> float:
+def _products(device: torch.device, dtype: torch.dtype) -> float:
     """TFLOP/s of a large product."""
     import torch
 
     size = 4096
-    left, right = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
+    left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     return 2 * size**3 / _seconds(lambda: left @ right, 20) / 1e12
 
 

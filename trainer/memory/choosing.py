@@ -68,17 +68,24 @@ def chosen(predictor: Predictor, memory: MemorySettings, compute: ComputeSetting
         return None
     best: list[Candidate] = []
     for weights in _weights(predictor, memory):
-        if best and not _copies(best[-1].choices) and not _multiplied_in_fp8(predictor, compute, weights):
-            continue  # it can save neither copies nor arithmetic
+        if best and not _hampered(best[-1]) and not _multiplied_in_fp8(predictor, compute, weights):
+            continue  # it can save neither copies nor arithmetic nor host memory
         found = list(_of_weights(compared, memory, compute, limits, weights))
         if found:
-            best.append(min(found, key=lambda each: _run_seconds(each, limits) * (WHOLE if each.choices.at_once else 1)))
+            best.append(min(found, key=lambda each: (each.prediction.host_lacks, _weighted_seconds(each, limits))))
     if not best:  # the fastest way of computing is not always the smallest
         return _of_all(predictor, floor.choices)
+    least = min(candidate.prediction.host_lacks for candidate in best)
+    best = [candidate for candidate in best if candidate.prediction.host_lacks == least]
     fastest = min(candidate.prediction.seconds for candidate in best)
     found = next(candidate for candidate in best if candidate.prediction.seconds <= EXACTNESS * fastest)
     passed_over = None if found is best[0] else _of_all(predictor, best[0].choices)
     return replace(_of_all(predictor, found.choices), passed_over=passed_over)
+
+
+def _hampered(candidate: Candidate) -> bool:
+    """Whether smaller weights would help it otherwise than by their arithmetic."""
+    return _copies(candidate.choices) or candidate.prediction.host_lacks > 0
 
 
 def _copies(choices: Choices) -> bool:
@@ -218,6 +225,10 @@ def computed(predictor: Predictor, compute: ComputeSettings, limits: Limits, cho
 
 def _compiles(predictor: Predictor, limits: Limits) -> bool:
     return limits.compiler and predictor.card.compiles and predictor.family.spec.compiles
+
+
+def _weighted_seconds(candidate: Candidate, limits: Limits) -> float:
+    return _run_seconds(candidate, limits) * (WHOLE if candidate.choices.at_once else 1)
 
 
 def _run_seconds(candidate: Candidate, limits: Limits) -> float:

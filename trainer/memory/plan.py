@@ -12,6 +12,7 @@ from ..errors import Interrupted, UserError, fail
 from .card import CONTEXT, GB, Card, card_at, free_memory
 from .choices import Choices, Decoding
 from .choosing import FRAGMENTS, HOST_SHARE, Candidate, Limits, chosen, smallest, taken, triton_installed
+from .planned_adapter import planned_adapter
 from .prediction import Micro, Predictor
 from .reasons import explained, why
 from .sampling_memory import sampling_memory
@@ -100,7 +101,7 @@ def make_plan(
     experts = len(trained_experts(family.spec, job.model.expert))
     accumulation = job.schedule.accumulation
     predictor = Predictor(
-        family, job.adapter, micros, card, dtype, accumulation, experts, stored_weights(family, dtype), job.optimizer,
+        family, planned_adapter(job, family), micros, card, dtype, accumulation, experts, stored_weights(family, dtype), job.optimizer,
         HOST_SHARE * (GB * host if host is not None else _free_host()), partial(say, "Predicting memory and time: rehearsing steps"),
     )  # fmt: skip
     limits = Limits(limit * GB, job.schedule.steps, triton_installed())
@@ -159,6 +160,8 @@ def _plan(predictor: Predictor, found: Candidate, limits: Limits, job: TrainingJ
     reasons += why(sampling.decoding)
     if job.compute.fp8_products == "on" and not choices.fp8_products:
         reasons.append("no product is in fp8: that needs weights in fp8, and a card of RTX 40 or newer.")
+    if sampling.taken > limits.card:
+        advice.append("drawing samples takes more than there is: give samples.prompts a smaller size, or set samples.every=0.")
     if sampling.tiling_helps:
         advice.append("memory.vae_tiling=true lowers what decoding sample videos takes.")
     encoding = taken(vae.weights + seer + (vae.encode or 0))

@@ -64,6 +64,7 @@ class Prediction:
     on_disk: bool  # whether offloaded weights lie in a file, as the host's memory is too small for them
     seconds: float  # of an optimizer step
     compile_seconds: float
+    host_lacks: int = 0  # bytes of what is to lie in host memory that are not there
 
 
 @dataclass
@@ -184,9 +185,10 @@ class Predictor:
             activations, host = activations - max(moved - stay, 0), host + moved
         host += (self.experts - 1) * int(block * sizes.blocks + outside)
         on_disk = out > 0 and host > self.host
+        host -= int(block * out) if on_disk else 0
         return Prediction(
-            weights + adapter + activations + WORKSPACE, weights, adapter, state, activations, host - (int(block * out) if on_disk else 0),
-            on_disk, self._seconds(choices, block * out, on_disk), self._compiling(choices, rehearsal),
+            weights + adapter + activations + WORKSPACE, weights, adapter, state, activations, host, on_disk,
+            self._seconds(choices, block * out, on_disk), self._compiling(choices, rehearsal), int(max(host - self.host, 0)),
         )  # fmt: skip
 
     def _activations(self, choices: Choices, rehearsal: Rehearsal) -> int:
@@ -207,7 +209,7 @@ class Predictor:
         total = 0.0
         for micro in self.micros_of(choices):
             rehearsal = self.rehearsal(micro, choices)
-            computed = step_seconds(rehearsal, self.card, choices, self.sizes.adapter)
+            computed = step_seconds(rehearsal, self.card, self.dtype, choices, self.sizes.adapter)
             kept = sum(part.boundary * part.kind.count for part in rehearsal.parts) if choices.checkpointing == "offloaded" else 0
             moved = copy_seconds(2 * copied, 2 * kept, self.card, on_disk)  # once forward and once backward
             total += micro.share * max(computed, moved)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .card import GB
 from .step_time import DISK, told
 
 if TYPE_CHECKING:
@@ -41,6 +42,12 @@ def explained(predictor: Predictor, found: Candidate, limits: Limits, memory: Me
             f"and host memory is copied at {card.pcie:.0f}."
         )
         advice.append("more host memory would make steps faster: offloaded blocks are read from disk twice a step.")
+    if lacks := found.prediction.host_lacks:
+        there = (found.prediction.host - lacks) / GB
+        advice.append(
+            f"{found.prediction.host / GB:.1f} GB of host memory are needed and {there:.1f} may be taken: close other programs, or the "
+            "system pages to its disk, or ends the run."
+        )
     if not choices.compile:
         if not predictor.family.spec.compiles:
             reasons.append("nothing is compiled: in this model's blocks the data decide what is computed.")

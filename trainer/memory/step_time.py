@@ -6,6 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import torch
+
     from .card import Card
     from .choices import Choices
     from .ledger import Operation, Stretch
@@ -39,36 +41,38 @@ def told(seconds: float) -> str:
     return f"{seconds:.2g}" if seconds < 99.5 else f"{seconds:.0f}"
 
 
-def step_seconds(rehearsal: Rehearsal, card: Card, choices: Choices, adapter_weights: int) -> float:
-    """Seconds of a step of one micro-batch: whichever is slower, card or host."""
+def step_seconds(rehearsal: Rehearsal, card: Card, dtype: torch.dtype, choices: Choices, adapter_weights: int) -> float:
+    """Seconds of a step of one micro-batch, computed in `dtype`: whichever is slower, card or host."""
     total = 10 * 4 * adapter_weights / (card.bandwidth * 1e9)  # clipping and AdamW read and write weights, gradients and two states
     for stretch, count in rehearsal.work():
         in_block = not stretch.name.startswith(("start", "outside", "end"))
         fused, asked = in_block and choices.compile, in_block and choices.checkpointing in ("light", "selective")
         launch = COMPILED_LAUNCH if fused else POLICY_LAUNCH if asked else LAUNCH
-        total += count * _stretch_seconds(stretch, card, launch, fused)
+        total += count * _stretch_seconds(stretch, card, dtype, launch, fused)
     return total
 
 
-def _stretch_seconds(stretch: Stretch, card: Card, launch: float, fused: bool) -> float:
+def _stretch_seconds(stretch: Stretch, card: Card, dtype: torch.dtype, launch: float, fused: bool) -> float:
     operations = stretch.operations.items()
     launches = sum(n * (launch + (FP8_LAUNCH if operation.kind == "fp8 product" else 0)) for operation, n in operations)
-    kernels = [(operation_seconds(operation, card), n) for operation, n in operations if not (fused and operation.kind == "pointwise")]
+    kernels = [
+        (operation_seconds(operation, card, dtype), n) for operation, n in operations if not (fused and operation.kind == "pointwise")
+    ]
     moved = stretch.fused / (card.bandwidth * 1e9 * MOVING) if fused else 0.0
     if stretch.waits:  # the host cannot run ahead, so that neither makes up for where the other is slow
         return sum(n * max(seconds, launch) for seconds, n in kernels) + moved + stretch.waits * WAIT
     return max(sum(n * seconds for seconds, n in kernels) + moved, launches)
 
 
-def operation_seconds(operation: Operation, card: Card) -> float:
+def operation_seconds(operation: Operation, card: Card, dtype: torch.dtype) -> float:
     """Seconds of one kernel: its arithmetic or, of products, its traffic if that takes longer."""
     moving = operation.moved / (card.bandwidth * 1e9 * MOVING)
     if operation.kind == "pointwise":
         return moving
     if operation.kind in ATTENTION:
         rows = moving if operation.kind == "masked attention" else 0.0
-        return operation.flops / (card.bf16 * 1e12 * ATTENTION[operation.kind]) + rows
-    speed = card.fp8 if operation.kind == "fp8 product" and card.fp8 else card.bf16
+        return operation.flops / (card.products(dtype) * 1e12 * ATTENTION[operation.kind]) + rows
+    speed = card.fp8 if operation.kind == "fp8 product" and card.fp8 else card.products(dtype)
     return max(operation.flops * _idling(operation.numbers, card) / (speed * 1e12 * PRODUCTS), moving)
 
 
