@@ -118,8 +118,7 @@ class _Search:
         predictor, job = self.predictor, self.job.overridden(list(change))
         micros = predictor.micros if job.dataset == self.job.dataset else planned_micros(job, predictor.family)[0]
         before = partial(self.say, f"Predicting memory and time: would {in_words(change)} fit?") if change else predictor.before
-        changed = {
-            name: value for name, value in job.adapter if value != getattr(self.job.adapter, name)
-        }  # a continued LoRA has its own rank
+        # Only what is changed: of a continued LoRA the predictor has another rank than the settings.
+        changed = {name: value for name, value in job.adapter if value != getattr(self.job.adapter, name)}
         adapter = predictor.adapter.model_copy(update=changed)
         return job, replace(predictor, adapter=adapter, optimizer=job.optimizer, micros=micros, before=before)
