@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from .expansion import Expansion
 from .shell_words import Statement
 
 SUFFIXES = (".bat", ".cmd", ".ps1")
@@ -47,6 +48,7 @@ class WindowsScript:
         self.variables: dict[str, str | list[str]] = {"psscriptroot": "."} if powershell else {}  # names in small letters
         self.exported: dict[str, str] = {}
         self.statements: list[Statement] = []
+        self.expansion = Expansion()
 
     def run(self, text: str) -> None:
         """Reads all statements of a text."""
@@ -64,27 +66,30 @@ class WindowsScript:
 
     def _value(self, named: re.Match[str]) -> str | list[str]:
         """What a variable holds; it stays as it is written where that is not known."""
-        return self.variables.get(next(filter(None, named.groups())).lower(), named[0])
+        return self.expansion.put(self.variables.get(next(filter(None, named.groups())).lower(), named[0]))
 
     def _set(self, line: str) -> bool:
         """Remembers cmd's `set NAME=value`, if the line is one."""
         if not (found := _SET.fullmatch(line)):
             return False
-        self.variables[(found[1] or found[3]).lower()] = found[2] if found[1] else found[4]
+        self._hold(found[1] or found[3], found[2] if found[1] else found[4])
         return True
+
+    def _hold(self, name: str, value: str | list[str]) -> None:
+        self.variables[name.lower()] = self.expansion.held(name, value)
 
     def _assigned(self, line: str) -> bool:
         """Remembers PowerShell's `$name = value` and `$env:name = value`, if the line is one."""
         if not (found := _ASSIGNED.fullmatch(line)):
             return False
-        name, text = found[2].lower(), found[4].strip()
-        before = self.variables.get(name, "") if found[3] else ""
+        name, text = found[2], found[4].strip()
+        before = self.variables.get(name.lower(), "") if found[3] else ""
         inner = re.fullmatch(r"@\((.*)\)[ \t;]*", text, re.DOTALL)
         words = [word for words in self._statements(inner[1] if inner else text, in_array=inner is not None) for word in words]
         if inner or isinstance(before, list):
-            self.variables[name] = [*(before if isinstance(before, list) else []), *words]
+            self._hold(name, [*(before if isinstance(before, list) else []), *words])
         else:
-            self.variables[name] = before + " ".join(words)
+            self._hold(name, before + " ".join(words))
         if found[1]:
             self.exported[found[2]] = " ".join(words)
         return True
