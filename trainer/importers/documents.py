@@ -33,6 +33,7 @@ class Document:
     data: dict[str, Any]
     program: str = ""
     several: bool = False  # whether the file holds other commands too
+    unread: tuple[str, ...] = ()  # what of a script was not followed
 
     @property
     def label(self) -> str:
@@ -98,7 +99,7 @@ def _documents(path: Path) -> list[Document]:
         twice = [command.program for n, command in enumerate(found) if command.program in [other.program for other in found[:n]]]
         if twice:
             raise fail(str(path), f"runs {twice[0] or 'its command'} several times with other settings.", "Keep the one to import.")
-        return [Document(path, command.data, command.program or "--", len(found) > 1) for command in found]
+        return [Document(path, command.data, command.program or "--", len(found) > 1, command.unread) for command in found]
     try:
         return [Document(path, _toml(path, text))]
     except UserError:

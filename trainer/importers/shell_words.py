@@ -34,6 +34,7 @@ class Script:
         self.variables: dict[str, str | list[str]] = {}
         self.exported: dict[str, str] = {}
         self.statements: list[Statement] = []
+        self.unread: list[str] = []
         self.text, self.at = "", 0
         self.expansion = Expansion()
 
