@@ -83,6 +83,9 @@ def test_powershell() -> None:
         ("$a = 'x y'\npython t.py --a $a --b \"$a z\" --c '$a' --d $none `\n --e",
          {"a": "x y", "b": "x y z", "c": "$a", "d": "$none", "e": True}),
         ("$l = @('--a', 1)\n$l += @('--b')\npython t.py @l --c `'q", {"a": "1", "b": True, "c": "'q"}),
+        ("$r = 16; python t.py --a $r # x; y --b", {"a": "16"}),
+        ("$a = 'x;y'; $b = @('--b', 1)\npython t.py --a $a @b; # it's; --c", {"a": "x;y", "b": "1"}),
+        ("$env:HF = 'a'; if ($true) { python t.py --a `\n 1; echo --b }", {"a": "1", "environment": {"HF": "a"}}),
         ("python src\\t.py --a models\\x.safetensors --b 'it'", {"a": r"models\x.safetensors", "b": "'it'"}),
     ],
 )  # fmt: skip

@@ -24,6 +24,7 @@ _DOLLAR = re.compile(r"(?i)\$(?:\{(?:env:)?(\w+)\}|(?:env:)?(\w+))")
 _ESCAPED = {"n": "\n", "t": "\t"}  # behind PowerShell's backtick in double quotes
 _REDIRECTION = re.compile(r"\d?[<>]+(?:&\d|[ \t]*[^\s;&|]+)?")
 _TO_LINE_END = re.compile(r"#[^\n]*")  # a comment
+_PARTING = re.compile(r"(?s)`.|'[^']*'?|\"(?:`.|[^`\"])*\"?|(?<!\S)#[^\n]*|[;(){}]")
 _SPLAT = re.compile(r"@(\w+)")
 
 
@@ -49,7 +50,7 @@ class PowerShellScript:
 
     def run(self, text: str) -> None:
         """Reads all statements of a text."""
-        for line in _lines(text):
+        for line in (piece for lines in _lines(text) for piece in _pieces(lines)):
             if not self._assigned(line):
                 self.statements += [Statement(words) for words in self._statements(line) if words]
 
@@ -151,6 +152,17 @@ def _lines(text: str) -> Iterator[str]:
             yield kept
             kept = ""
     yield kept
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """What semicolons part that stand neither in quotes, in brackets nor in a comment."""
+    start = depth = 0
+    for found in _PARTING.finditer(text):
+        depth += (found[0] in ("(", "{")) - (found[0] in (")", "}"))
+        if found[0] == ";" and depth <= 0:
+            yield text[start : found.start()].strip()
+            start = found.end()
+    yield text[start:].strip()
 
 
 def _joined(value: str | list[str]) -> str:
