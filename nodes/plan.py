@@ -59,11 +59,6 @@ class PlanTraining(io.ComfyNode):
         )  # fmt: skip
 
     @classmethod
-    def validate_inputs(cls, layer_offload_fraction: str | float | None = None) -> bool | str:
-        """Marks the node when a share is none."""
-        return schema.refusal(MemorySettings, {"layer_offload_fraction": layer_offload_fraction}) or True
-
-    @classmethod
     def fingerprint_inputs(cls, **_: Any) -> Any:
         """Never the same: what other programs leave of the card changes."""
         return float("nan")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
@@ -14,6 +14,21 @@ from ..trainer.errors import from_validation
 from ..trainer.job import Settings
 
 FINEST_STEP = 0.001  # the front end rounds a float to its step's decimals, 0.5 unless told otherwise
+
+
+class Shares(list[str]):
+    """Choices of a share, among which ComfyUI finds every other value too that its setting takes: a graph may give any number.
+
+    So it checks the share itself, and tells of a wrong one once; what `validate_inputs` says it tells of each input named there.
+    """
+
+    def __init__(self, choices: Iterable[str], accepted: Callable[[Any], bool] = lambda _: False) -> None:  # copies only show the choices
+        super().__init__(choices)
+        self._accepted = accepted
+
+    def __contains__(self, value: object) -> bool:
+        """Whether it is a choice or the setting takes it; nothing at all is no share."""
+        return super().__contains__(value) or (value is not None and self._accepted(value))
 
 
 def inputs(
@@ -33,7 +48,7 @@ def inputs(
     Inputs are optional, so that a graph saved before a setting existed still runs, with the setting's default.
     """
     chosen = [name for name in only or part.model_fields if name not in skip]
-    made = [_input(prefix + name, name, part.model_fields[name], name in multiline) for name in chosen]
+    made = [_input(prefix + name, name, part, name in multiline) for name in chosen]
     for name, item in zip(chosen, made, strict=True):
         item.optional = name not in required
         item.advanced = True if item.advanced or name in fold else None
@@ -54,10 +69,7 @@ def build(part: type[Settings], given: Mapping[str, Any], prefix: str = "") -> A
 
 
 def refusal(part: type[Settings], given: Mapping[str, Any]) -> str:
-    """Why a value of a node is not accepted, for its `validate_inputs`; empty if all are, or are linked and known only when it runs.
-
-    ComfyUI checks none of those that are named there: so a graph may give a number that its widget has no choice for.
-    """
+    """Why a value of a node is not accepted, for its `validate_inputs`; empty if all are, or are linked and known only when it runs."""
     try:
         part.model_validate({name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
@@ -66,7 +78,8 @@ def refusal(part: type[Settings], given: Mapping[str, Any]) -> str:
     return ""
 
 
-def _input(id: str, name: str, field: FieldInfo, multiline: bool) -> io.Input:
+def _input(id: str, name: str, part: type[Settings], multiline: bool) -> io.Input:
+    field = part.model_fields[name]
     extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
     text = field.description or ""
     common: dict[str, Any] = {
@@ -83,8 +96,9 @@ def _input(id: str, name: str, field: FieldInfo, multiline: bool) -> io.Input:
     step: Any = extra.get("step")
     low, high = _limits(field, step)
     if extra.get("auto") is not None:
-        count = round(high / step)
-        return io.Combo.Input(id, options=["auto", *(f"{number * step:g}" for number in range(count + 1))], **{**common, "default": "auto"})
+        choices = ["auto", *(f"{number * step:g}" for number in range(round(high / step) + 1))]
+        shares = Shares(choices, lambda value: not refusal(part, {name: value}))
+        return io.Combo.Input(id, options=shares, **{**common, "default": "auto"})
     if kind is int:
         fixed = False if name.endswith("seed") else None
         return io.Int.Input(id, min=low, max=high, step=int(step or 1), control_after_generate=fixed, **common)

@@ -98,10 +98,9 @@ class TrainVideoModel(io.ComfyNode):
         )  # fmt: skip
 
     @classmethod
-    def validate_inputs(cls, name: str | None = None, layer_offload_fraction: str | float | None = None) -> bool | str:
-        """Marks the node when the run's name cannot be that of a file or would leave the output folder, or a share is none."""
-        refused = schema.refusal(OutputSettings, {"name": name})
-        return refused or schema.refusal(MemorySettings, {"layer_offload_fraction": layer_offload_fraction}) or True
+    def validate_inputs(cls, name: str | None = None) -> bool | str:
+        """Marks the node when the run's name cannot be that of a file or would leave the output folder."""
+        return schema.refusal(OutputSettings, {"name": name}) or True
 
     @classmethod
     def fingerprint_inputs(cls, if_exists: str = "", **_: Any) -> Any:

@@ -58,7 +58,14 @@ class TestCaptioner:
     def make(self, image):
         return (f"an image of {image.shape[2]} x {image.shape[1]}",)
 
-NODE_CLASS_MAPPINGS = {"TestClip": TestClip, "TestCaptioner": TestCaptioner}
+class TestAnything:
+    INPUT_TYPES = classmethod(lambda cls: {"required": {}})
+    RETURN_TYPES, FUNCTION, CATEGORY = ("*",), "make", "test"
+
+    def make(self):
+        return (7,)
+
+NODE_CLASS_MAPPINGS = {"TestClip": TestClip, "TestCaptioner": TestCaptioner, "TestAnything": TestAnything}
 """
 
 

@@ -114,9 +114,21 @@ def test_a_share_of_the_blocks_that_is_no_choice_of_the_widget_is_taken_or_told(
     prompt = client.queue(training_graph("share", steps=1, layer_offload_fraction=0.33))
     assert errors(client.finish(prompt)) == []
     assert '"layer_offload_fraction": 0.33' in (server.folder / "output/video_trainer/share/job.json").read_text(encoding="utf-8")
-    for share, told in ((-0.5, "Layer offload: a share is from 0 to 1, or auto"), ("much", "Layer offload: ")):
-        status, answer = server.post("/prompt", {"prompt": training_graph("share", steps=1, layer_offload_fraction=share)})
-        assert status == 400 and told in str(answer)
+
+
+@pytest.mark.parametrize("share", [2, -0.5, "x", None, {"a": 1}])
+@pytest.mark.parametrize("node", ["train", "plan"])
+def test_a_share_that_is_none_is_told_once(server: ComfyServer, node: str, share: Any) -> None:
+    """It was told of the run's name as well."""
+    graph = training_graph("share", steps=1)
+    links = {name: graph["train"]["inputs"][name] for name in ("model", "dataset")}
+    graph[node] = {"class_type": f"VideoTrainer{node.title()}", "inputs": {**links, "layer_offload_fraction": share}}
+    if node == "plan":
+        del graph["train"]
+    status, answer = server.post("/prompt", {"prompt": graph})
+    assert status == 400
+    (error,) = answer["node_errors"][node]["errors"]
+    assert error["extra_info"]["input_name"] == "layer_offload_fraction" and repr(share) in error["details"]
 
 
 def test_an_unchanged_graph_trains_only_once(client: Client) -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from trainer.errors import UserError
 from trainer.importers import import_config
+from trainer.importers.expansion import LONGEST, MOST
 from trainer.importers.shell import commands
 from trainer.importers.shell_windows import of_windows
 from trainer.job import TrainingJob
@@ -81,6 +83,9 @@ def test_powershell() -> None:
         ("$a = 'x y'\npython t.py --a $a --b \"$a z\" --c '$a' --d $none `\n --e",
          {"a": "x y", "b": "x y z", "c": "$a", "d": "$none", "e": True}),
         ("$l = @('--a', 1)\n$l += @('--b')\npython t.py @l --c `'q", {"a": "1", "b": True, "c": "'q"}),
+        ("$r = 16; python t.py --a $r # x; y --b", {"a": "16"}),
+        ("$a = 'x;y'; $b = @('--b', 1)\npython t.py --a $a @b; # it's; --c", {"a": "x;y", "b": "1"}),
+        ("$env:HF = 'a'; if ($true) { python t.py --a `\n 1; echo --b }", {"a": "1", "environment": {"HF": "a"}}),
         ("python src\\t.py --a models\\x.safetensors --b 'it'", {"a": r"models\x.safetensors", "b": "'it'"}),
     ],
 )  # fmt: skip
@@ -110,3 +115,26 @@ def test_they_are_imported(tmp_path: Path, name: str, text: str) -> None:
     assert (result.format, job.model.family, job.adapter.rank) == ("musubi-tuner", "wan", 8)
     assert (job.optimizer.beta2, job.optimizer.weight_decay) == (0.95, 0.1)
     assert job.model.transformer.endswith(r"my models\wan.safetensors") and job.model.vae.endswith(r"my models\vae.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.bat", "set A=x\n" + "set A=%A%%A%\n" * 40), ("a.bat", "set A=x\n" + "set A=!A!!A!\n" * 40),
+        ("a.ps1", "$A = 'x'\n" + "$A = \"$A$A\"\n" * 40), ("a.ps1", "$A = 'x'\n" + "$A += $A\n" * 40),
+        ("a.ps1", "$A = @('x')\n" + "$A += $A\n" * 40),
+        ("a.sh", "A=x\n" + "A=$A$A\n" * 40), ("a.sh", "A=x\n" + "A+=$A\n" * 40), ("a.sh", "A=(x)\n" + 'A+=("${A[@]}")\n' * 40),
+    ],
+)  # fmt: skip
+def test_a_variable_that_doubles_ends(name: str, text: str, tmp_path: Path) -> None:
+    """It filled the memory."""
+    (tmp_path / name).write_text(f"{text}python t.py --a 1", encoding="utf-8")
+    with pytest.raises(UserError, match=rf"{name}, variable A: comes to more than {LONGEST} characters"):
+        import_config([tmp_path / name])
+
+
+@pytest.mark.parametrize(("name", "set_to", "used"), [("a.bat", "set A=", "%A%"), ("a.ps1", "$A = ", "$A"), ("a.sh", "A=", "$A")])
+def test_variables_that_are_put_everywhere_end(name: str, set_to: str, used: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(f"{set_to}{'x' * LONGEST}\npython t.py" + f" --a {used}" * (MOST // LONGEST + 1), encoding="utf-8")
+    with pytest.raises(UserError, match=rf"{name}, variables: come to more than {MOST} characters"):
+        import_config([tmp_path / name])

@@ -110,6 +110,32 @@ def test_what_training_refuses_is_not_planned(tmp_path: Path, capsys: pytest.Cap
     assert "Prodigy finds the rate by itself" in told.err and not told.out
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        ({"name": "other", "other": "NoSuch"}, "optimizer.other: pytorch_optimizer has no optimizer 'NoSuch'"),
+        ({"name": "other", "other": "SAM"}, "optimizer.other: SAM cannot be used here: it needs base_optimizer"),
+        ({"options": "no_such=1"}, "optimizer.options: AdamW has no no_such."),
+    ],
+)
+def test_an_optimizer_that_training_refuses_is_not_planned(
+    optimizer: dict[str, str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was planned as if it were AdamW. The job's device may be that of another machine, whose card is named."""
+    pytest.importorskip("pytorch_optimizer")
+    job = tmp_path / "job.json"
+    job.write_text(json.dumps({"model": {"source": "wan/t2v-1.3b"}, "optimizer": optimizer, "compute": {"device": "cuda:7"}}))
+    assert main(["plan", str(job), *ARGUMENTS, "--output", str(tmp_path)]) == 1
+    told = capsys.readouterr()
+    assert message in told.err and not told.out
+
+
+def test_an_optimizer_is_planned_for_a_card_of_another_machine(tmp_path: Path) -> None:
+    job = tmp_path / "job.json"
+    job.write_text(json.dumps({"model": {"source": "wan/t2v-1.3b"}, "optimizer": {"name": "Muon"}, "compute": {"device": "cuda:7"}}))
+    assert main(["plan", str(job), *ARGUMENTS, "--output", str(tmp_path)]) == 0
+
+
 @pytest.mark.parametrize("saving", ["tiling", "slicing"])
 def test_savings_that_the_vae_does_not_have_are_not_planned(
     saving: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

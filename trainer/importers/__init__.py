@@ -47,6 +47,7 @@ def import_config(paths: Sequence[Path | str]) -> Imported:
     cannot take. Raises UserError for a file that cannot be read, is of no known format, or is of another trainer than the rest.
     """
     report = Report([document for path in dict.fromkeys(map(Path, paths)) for document in read(path)])
+    report.notes += [f"{document.path.name}: {text}." for document in report.documents for text in document.unread]
     groups: dict[str, list[Document]] = {}
     for document in report.documents:
         groups.setdefault(_format(document, report.documents), []).append(document)

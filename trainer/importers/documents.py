@@ -8,7 +8,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from ..errors import UserError, fail
 from ..files import kind_of, read_file, reason, regular
 from ..packages import install_command
 from .result import Entry
-from .shell import commands
+from .shell import Command, commands
 
 LARGEST = 8 << 20  # bytes; a configuration is text that people write
 DEEPEST = 64  # tables and lists inside each other, likewise
@@ -33,6 +33,7 @@ class Document:
     data: dict[str, Any]
     program: str = ""
     several: bool = False  # whether the file holds other commands too
+    unread: tuple[str, ...] = ()  # what of a script was not followed
 
     @property
     def label(self) -> str:
@@ -94,15 +95,22 @@ def _documents(path: Path) -> list[Document]:
             return [Document(path, _json(path, text))]
         except UserError:
             pass  # "[general]" begins a TOML file too
-    if found := commands(text, path):
+    if found := _commands(path, text):
         twice = [command.program for n, command in enumerate(found) if command.program in [other.program for other in found[:n]]]
         if twice:
             raise fail(str(path), f"runs {twice[0] or 'its command'} several times with other settings.", "Keep the one to import.")
-        return [Document(path, command.data, command.program or "--", len(found) > 1) for command in found]
+        return [Document(path, command.data, command.program or "--", len(found) > 1, command.unread) for command in found]
     try:
         return [Document(path, _toml(path, text))]
     except UserError:
         raise fail(str(path), "holds no command with --settings and is neither JSON nor TOML.", "See the list of formats.") from None
+
+
+def _commands(path: Path, text: str) -> list[Command]:
+    try:
+        return commands(text, path)
+    except UserError as error:
+        raise UserError(replace(problem, where=f"{path}, {problem.where}") for problem in error.problems) from None
 
 
 def _text(path: Path) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .shell_windows import WindowsScript, of_windows
+from ..errors import fail
+from .shell_cmd import CmdScript
+from .shell_windows import PowerShellScript, of_windows
 from .shell_words import Script, Statement
 
+MOST = 1000  # commands of a script
 _PRINTING = {"echo", "printf", "cat", "#", "write-host", "write-output"}
 _MODULE = ("-m", "--module")  # that run a module: Python's, and what accelerate calls it too
 _LAUNCHERS = ("accelerate", "torch.distributed", "deepspeed")  # modules that run the program named behind them
@@ -21,22 +24,25 @@ class Command:
 
     program: str
     data: dict[str, Any]
+    unread: tuple[str, ...] = ()  # of a script's first command: what of the script was not followed
 
 
 def commands(text: str, path: Path | None = None) -> list[Command]:
     """The commands of a script that have settings (--name value …), in order, each once; `path` tells what language it is in."""
     kind = of_windows(text, path)
-    script = WindowsScript(kind == "powershell") if kind else Script()
+    script = CmdScript() if kind == "cmd" else PowerShellScript() if kind else Script()
     script.run(text)
     found: list[Command] = []
     for statement in script.statements:
         command = _command(statement)
+        if len(found) >= MOST:
+            raise fail("commands", f"are more than {MOST}, each with other settings.", "Keep the one to import.")
         if command and all((command.program, _own(command.data)) != (other.program, _own(other.data)) for other in found):
             found.append(command)
     if found and script.exported:
         environment = {**script.exported, **found[0].data.get("environment", {})}
         found[0].data["environment"] = environment
-    return found
+    return [replace(found[0], unread=tuple(script.unread)), *found[1:]] if found else []
 
 
 def _own(data: dict[str, Any]) -> dict[str, Any]:

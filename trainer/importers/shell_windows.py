@@ -1,7 +1,7 @@
-"""Scripts of Windows, read and never run: cmd's (.bat, .cmd) and PowerShell's (.ps1), with their variables and continued lines.
+"""Which scripts are of Windows, and those of PowerShell (.ps1), read and never run, with their variables and continued lines.
 
-The rules are those of `help set` and `help cmd` of Windows and of PowerShell's about_Quoting_Rules, about_Variables and
-about_Splatting. What a script computes while it runs is not known here: such variables stay as they are written.
+The rules are those of PowerShell's about_Quoting_Rules, about_Variables and about_Splatting. What a script computes while it runs
+is not known here: such variables stay as they are written.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from .expansion import Expansion
 from .shell_words import Statement
 
 SUFFIXES = (".bat", ".cmd", ".ps1")
@@ -18,14 +19,12 @@ _POWERSHELL = re.compile(r"(?im)(?<=[ \t])`[ \t]*$|\$env:|^[ \t]*\$\w+[ \t]*=|^[
 _CMD = re.compile(
     r"(?im)\^[ \t]*$|^[ \t]*@?(?:echo[ \t]+off|setlocal|rem[ \t]|set[ \t]+\"?\w+=)|%[a-z_]\w+%|(?<!\S)\.?\\?[\w.]+\\[\w.\\-]+\.py\b"
 )
-_SET = re.compile(r'(?i)@?set[ \t]+(?:/\w[ \t]+)?(?:"(\w+)=([^"]*)"|(\w+)=(.*))')
 _ASSIGNED = re.compile(r"(?i)\$(env:)?(\w+)[ \t]*(\+?)=[ \t]*(.*)", re.DOTALL)
-_PERCENT = re.compile(r"%(\w+)%|!(\w+)!")
 _DOLLAR = re.compile(r"(?i)\$(?:\{(?:env:)?(\w+)\}|(?:env:)?(\w+))")
-_COMMENT = re.compile(r"(?i)@?rem(?:[ \t]|$)|:")
 _ESCAPED = {"n": "\n", "t": "\t"}  # behind PowerShell's backtick in double quotes
 _REDIRECTION = re.compile(r"\d?[<>]+(?:&\d|[ \t]*[^\s;&|]+)?")
-_TO_LINE_END = re.compile(r"#[^\n]*")  # PowerShell's comment
+_TO_LINE_END = re.compile(r"#[^\n]*")  # a comment
+_PARTING = re.compile(r"(?s)`.|'[^']*'?|\"(?:`.|[^`\"])*\"?|(?<!\S)#[^\n]*|[;(){}]")
 _SPLAT = re.compile(r"@(\w+)")
 
 
@@ -39,52 +38,41 @@ def of_windows(text: str, path: Path | None = None) -> str:
     return "powershell" if _POWERSHELL.search(text) else "cmd" if _CMD.search(text) else ""
 
 
-class WindowsScript:
-    """Reads a script of cmd or PowerShell line by line; nothing is run. `exported` are the variables of the environment alone."""
+class PowerShellScript:
+    """Reads a script line by line; nothing is run. `exported` are the variables of the environment alone."""
 
-    def __init__(self, powershell: bool) -> None:
-        self.powershell = powershell
-        self.variables: dict[str, str | list[str]] = {"psscriptroot": "."} if powershell else {}  # names in small letters
+    def __init__(self) -> None:
+        self.variables: dict[str, str | list[str]] = {"psscriptroot": "."}  # names in small letters
         self.exported: dict[str, str] = {}
         self.statements: list[Statement] = []
+        self.unread: list[str] = []
+        self.expansion = Expansion()
 
     def run(self, text: str) -> None:
         """Reads all statements of a text."""
-        lines, remembered = (_powershell_lines, self._assigned) if self.powershell else (self._cmd_lines, self._set)
-        for line in lines(text):
-            if not remembered(line):
+        for line in (piece for lines in _lines(text) for piece in _pieces(lines)):
+            if not self._assigned(line):
                 self.statements += [Statement(words) for words in self._statements(line) if words]
-
-    def _cmd_lines(self, text: str) -> Iterator[str]:
-        """Lines without comments, with what variables hold."""
-        for line in map(str.strip, _CONTINUED.sub(" ", text).split("\n")):
-            if not _COMMENT.match(line):
-                held = _PERCENT.sub(lambda found: _joined(self._value(found)), line.replace("%~dp0", ".\\"))
-                yield held.replace("%%", "%").lstrip("@")
 
     def _value(self, named: re.Match[str]) -> str | list[str]:
         """What a variable holds; it stays as it is written where that is not known."""
-        return self.variables.get(next(filter(None, named.groups())).lower(), named[0])
+        return self.expansion.put(self.variables.get(next(filter(None, named.groups())).lower(), named[0]))
 
-    def _set(self, line: str) -> bool:
-        """Remembers cmd's `set NAME=value`, if the line is one."""
-        if not (found := _SET.fullmatch(line)):
-            return False
-        self.variables[(found[1] or found[3]).lower()] = found[2] if found[1] else found[4]
-        return True
+    def _hold(self, name: str, value: str | list[str]) -> None:
+        self.variables[name.lower()] = self.expansion.held(name, value)
 
     def _assigned(self, line: str) -> bool:
-        """Remembers PowerShell's `$name = value` and `$env:name = value`, if the line is one."""
+        """Remembers `$name = value` and `$env:name = value`, if the line is one."""
         if not (found := _ASSIGNED.fullmatch(line)):
             return False
-        name, text = found[2].lower(), found[4].strip()
-        before = self.variables.get(name, "") if found[3] else ""
+        name, text = found[2], found[4].strip()
+        before = self.variables.get(name.lower(), "") if found[3] else ""
         inner = re.fullmatch(r"@\((.*)\)[ \t;]*", text, re.DOTALL)
         words = [word for words in self._statements(inner[1] if inner else text, in_array=inner is not None) for word in words]
         if inner or isinstance(before, list):
-            self.variables[name] = [*(before if isinstance(before, list) else []), *words]
+            self._hold(name, [*(before if isinstance(before, list) else []), *words])
         else:
-            self.variables[name] = before + " ".join(words)
+            self._hold(name, before + " ".join(words))
         if found[1]:
             self.exported[found[2]] = " ".join(words)
         return True
@@ -92,7 +80,7 @@ class WindowsScript:
     def _statements(self, text: str, in_array: bool = False) -> list[list[str]]:
         """The words of each command of a line, after quotes and variables; where its output goes and comments are left out."""
         found: list[list[str]] = [[]]
-        blanks, ends, escape = (" \t\n," if in_array else " \t", ";|{}\n" if self.powershell else "&|()\n", "`" if self.powershell else "^")
+        blanks, ends = " \t\n," if in_array else " \t", ";|{}\n"
         at = 0
         while at < len(text):
             char = text[at]
@@ -101,29 +89,29 @@ class WindowsScript:
             elif char in ends:
                 found.append([])
                 at += 1
-            elif skipped := _REDIRECTION.match(text, at) or (self.powershell and _TO_LINE_END.match(text, at)):
+            elif skipped := _REDIRECTION.match(text, at) or _TO_LINE_END.match(text, at):
                 at = skipped.end()
-            elif splat := _SPLAT.match(text, at) if self.powershell else None:
+            elif splat := _SPLAT.match(text, at):
                 value = self._value(splat)
                 found[-1] += value if isinstance(value, list) else [value]
                 at = splat.end()
             else:
-                words, at = self._word(text, at, blanks + ends.replace("()", ""), escape)
+                words, at = self._word(text, at, blanks + ends)
                 found[-1] += words
         return found
 
-    def _word(self, text: str, at: int, ends: str, escape: str) -> tuple[list[str], int]:
+    def _word(self, text: str, at: int, ends: str) -> tuple[list[str], int]:
         """One word and where it ends; a variable that is an array gives several."""
         current = ""
         while at < len(text) and text[at] not in ends:
             char = text[at]
-            if char == '"' or (char == "'" and self.powershell):
+            if char in "\"'":
                 part, at = self._quoted(text, at + 1, char)
                 current += part
-            elif char == escape and at + 1 < len(text):
+            elif char == "`" and at + 1 < len(text):
                 current += text[at + 1]
                 at += 2
-            elif self.powershell and (variable := _DOLLAR.match(text, at)):
+            elif variable := _DOLLAR.match(text, at):
                 at = variable.end()
                 value = self._value(variable)
                 if isinstance(value, list) and not current:
@@ -135,18 +123,18 @@ class WindowsScript:
         return [current], at
 
     def _quoted(self, text: str, at: int, quote: str) -> tuple[str, int]:
-        """The text up to the closing quote, and what lies behind it; a quote that is written twice is one in PowerShell."""
+        """The text up to the closing quote, and what lies behind it; a quote that is written twice is one."""
         found = ""
         while at < len(text):
             if text[at] == quote:
-                if not (self.powershell and text[at + 1 : at + 2] == quote):
+                if text[at + 1 : at + 2] != quote:
                     break
                 found += quote
                 at += 2
-            elif quote == '"' and self.powershell and text[at] == "`":
+            elif quote == '"' and text[at] == "`":
                 found += _ESCAPED.get(text[at + 1 : at + 2], text[at + 1 : at + 2])
                 at += 2
-            elif quote == '"' and self.powershell and (variable := _DOLLAR.match(text, at)):
+            elif quote == '"' and (variable := _DOLLAR.match(text, at)):
                 found += _joined(self._value(variable))
                 at = variable.end()
             else:
@@ -155,7 +143,7 @@ class WindowsScript:
         return found, at + 1
 
 
-def _powershell_lines(text: str) -> Iterator[str]:
+def _lines(text: str) -> Iterator[str]:
     """Lines without comments of several lines; of an array that goes over several lines all as one."""
     kept = ""
     for line in map(str.strip, _CONTINUED.sub(" ", re.sub(r"<#.*?#>", "", text, flags=re.DOTALL)).split("\n")):
@@ -164,6 +152,17 @@ def _powershell_lines(text: str) -> Iterator[str]:
             yield kept
             kept = ""
     yield kept
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """What semicolons part that stand neither in quotes, in brackets nor in a comment."""
+    start = depth = 0
+    for found in _PARTING.finditer(text):
+        depth += (found[0] in ("(", "{")) - (found[0] in (")", "}"))
+        if found[0] == ";" and depth <= 0:
+            yield text[start : found.start()].strip()
+            start = found.end()
+    yield text[start:].strip()
 
 
 def _joined(value: str | list[str]) -> str:

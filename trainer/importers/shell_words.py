@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from .expansion import Expansion
+
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?:\[[@*]\])?(?::?-([^}]*))?\}|([A-Za-z_]\w*))")
 _KEYWORDS = {"then", "else", "elif", "do", "if", "while", "{", "!", "time", "exec", "nohup", "sudo"}
@@ -32,7 +34,9 @@ class Script:
         self.variables: dict[str, str | list[str]] = {}
         self.exported: dict[str, str] = {}
         self.statements: list[Statement] = []
+        self.unread: list[str] = []
         self.text, self.at = "", 0
+        self.expansion = Expansion()
 
     def run(self, text: str, depth: int = 0) -> None:
         """Reads all statements of a text."""
@@ -105,10 +109,10 @@ class Script:
                     words += found
                     self.at += self.at == before_word  # a stray separator
             self.at += 1
-            self.variables[name] = words
+            self.variables[name] = self.expansion.held(name, words)
             return " ".join(words)
         value = " ".join(self._word(split=False))
-        self.variables[name] = f"{before}{value}" if more and isinstance(before, str) else value
+        self.variables[name] = self.expansion.held(name, f"{before}{value}" if more and isinstance(before, str) else value)
         return value
 
     def _skip_array_blanks(self) -> bool:
@@ -202,6 +206,7 @@ class Script:
         value = self.variables.get(found[1] or found[3], found[2])
         if value is None:
             return found[0]
+        self.expansion.put(value)
         if isinstance(value, list):
             return value if split or keep_arrays else " ".join(value)
         return value.split() if split else value

@@ -22,22 +22,25 @@ def plan_of_job(
     """The plan by the buckets of the job's settings; of a released model that is not here, by its configurations.
 
     `fit` GB take the place of the setting memory.fit_into, `say` hears what is on. Without a name the card of this machine is
-    measured. Raises UserError for settings that training refuses, for a model that is not known, and if nothing fits.
+    measured. Raises UserError for settings that training refuses, an optimizer among them that is not here or does not step, for a
+    model that is not known, and if nothing fits.
     """
     import torch
 
     from ..combinations import illegal
+    from ..optimizer_trial import check_optimizer
     from .examples import planned_micros
     from .plan import make_plan
     from .planned_model import planned_model
     from .vae_memory import unmet_savings
 
-    if problems := illegal(job):
-        raise UserError(problems)
     job = job.with_absolute_paths()
     if fit:
         job = job.model_copy(update={"memory": job.memory.model_copy(update={"fit_into": fit})})
     with torch.inference_mode(False), torch.enable_grad():  # which ComfyUI takes from its nodes, and a rehearsed step needs
+        here = job.compute.model_copy(update={"device": "auto"})  # what the optimizer is tried on; the card may be another machine's
+        if problems := [*illegal(job), *check_optimizer(job.model_copy(update={"compute": here}))]:
+            raise UserError(problems)
         family, said = planned_model(job.model, places)
         if problems := unmet_savings(family, job.memory):
             raise UserError(problems)

@@ -15,6 +15,7 @@ from .host_memory import HostBytes
 
 Moment = Any  # an event of a stream, as torch.cuda.Event
 ALIGNMENT = 256  # bytes, of each tensor in a block's memory
+CACHE_LINE = 64  # bytes, to which torch aligns memory on the host
 SLOTS = 2  # blocks on the device at once: the one that computes, and the next
 
 
@@ -23,13 +24,15 @@ class BlockSwap:
 
     Before a block's forward pass, and by a node of autograd on what it returns before its backward pass, its tensors are
     pointed at a place that holds them, and the copy of the next block begins into the other. What is trained stays where
-    it is. On a CPU the same is done between two places of its memory.
+    it is. On a CPU the same is done between two places of its memory, where each tensor lies as far from a cache line's start
+    as it did in its mapped file: a CPU's matrix products round by that, and so give what they give without a swap.
     """
 
     def __init__(self, blocks: Sequence[nn.Module], device: torch.device, host_of: Callable[[int], HostBytes]) -> None:
         """Moves the blocks' frozen tensors, one block after the other, into memory that `host_of` gives for so many bytes."""
         self._device, self.blocks = device, list(blocks)
-        self._held = [_Held(block, host_of(self.bytes_of(block))) for block in blocks]
+        shifted = device.type == "cpu"
+        self._held = [_Held(block, host_of(self.bytes_of(block, shifted)), shifted) for block in blocks]
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._thread = ThreadPoolExecutor(1, "block swap")  # so that copies from memory that is not pinned do not hold up the run
         self._places: list[Tensor] = []
@@ -45,9 +48,9 @@ class BlockSwap:
         ]
 
     @staticmethod
-    def bytes_of(block: nn.Module) -> int:
-        """What the frozen tensors of a block need."""
-        return sum(_aligned(tensor.nbytes) for tensor in frozen_tensors(block))
+    def bytes_of(block: nn.Module, shifted: bool = False) -> int:
+        """What the frozen tensors of a block need, each as far from a cache line's start as now if `shifted`."""
+        return sum(_aligned(shifted * _shift(tensor) + tensor.nbytes) for tensor in frozen_tensors(block))
 
     def park(self) -> None:
         """Takes nothing of the device until a block computes again: all weights lie in the host's memory alone."""
@@ -162,13 +165,14 @@ class _Before(torch.autograd.Function):
 class _Held:
     """A block's frozen tensors and the host's memory that holds them, one behind the other."""
 
-    def __init__(self, block: nn.Module, host: HostBytes) -> None:
+    def __init__(self, block: nn.Module, host: HostBytes, shifted: bool) -> None:
         self.host, self._tensors, self._spans = host, frozen_tensors(block), []
         start = 0
         for tensor in self._tensors:
-            self._spans.append((start, tensor.shape, tensor.dtype))
+            shift = shifted * _shift(tensor)
+            self._spans.append((start + shift, tensor.shape, tensor.dtype))
             _view(host.data, *self._spans[-1]).copy_(tensor)
-            start += _aligned(tensor.nbytes)
+            start += _aligned(shift + tensor.nbytes)
         self.size = start
         self.point_at(host.data)
 
@@ -186,6 +190,12 @@ def frozen_tensors(block: nn.Module) -> list[Tensor]:
 
 def _view(memory: Tensor, start: int, shape: torch.Size, dtype: torch.dtype) -> Tensor:
     return memory[start : start + shape.numel() * dtype.itemsize].view(dtype).view(shape)
+
+
+def _shift(tensor: Tensor) -> int:
+    """Bytes from the start of a cache line to a tensor in the host's memory; 0 where its numbers would not lie on whole places."""
+    shift = tensor.data_ptr() % CACHE_LINE if tensor.device.type == "cpu" else 0
+    return 0 if shift % tensor.element_size() else shift
 
 
 def _aligned(size: int) -> int:
