@@ -20,11 +20,16 @@ class Shares(list[str]):
     """Choices of a share, among which ComfyUI finds every other value too that its setting takes: a graph may give any number.
 
     So it checks the share itself, and tells of a wrong one once; what `validate_inputs` says it tells of each input named there.
+    It shows lists of up to 20 choices as their text.
     """
 
     def __init__(self, choices: Iterable[str], accepted: Callable[[Any], bool] = lambda _: False) -> None:  # copies only show the choices
         super().__init__(choices)
         self._accepted = accepted
+
+    def __str__(self) -> str:
+        """What is taken, in words."""
+        return f"{self[0]} or any number from {self[1]} to {self[-1]}"
 
     def __contains__(self, value: object) -> bool:
         """Whether it is a choice or the setting takes it; nothing at all is no share."""

@@ -203,7 +203,7 @@ class MemorySettings(Settings):
     )  # fmt: skip
     layer_offload_fraction: float = setting(
         -1.0, "Layer offload", "Share of the model's blocks whose weights lie in the host's memory and are copied to the card just before "
-        "they are used, 0 to 1; auto, in numbers -1, offloads as many as must be.", ge=-1, le=1, step=0.05, auto=-1.0, advanced=True,
+        "they are used, 0 to 1; auto, in numbers -1, offloads as many as must be.", ge=-1, le=1, step=0.1, auto=-1.0, advanced=True,
     )  # fmt: skip
     vae_tiling: bool = setting(
         False, "VAE tiling", "Encodes clips and decodes sample videos in overlapping tiles of the frame: less memory, but other latents "

@@ -122,7 +122,7 @@ def test_no_widget_offers_what_its_setting_refuses(listed: dict[str, Any]) -> No
 def test_a_share_is_offered_in_steps_or_left_open(listed: dict[str, Any]) -> None:
     for node in ("VideoTrainerTrain", "VideoTrainerPlan"):
         type, options = listed[node]["input"]["optional"]["layer_offload_fraction"]
-        assert (type, options["default"], options["options"][:3], options["options"][-1]) == ("COMBO", "auto", ["auto", "0", "0.05"], "1")
+        assert (type, options["default"], options["options"][:3], options["options"][-1]) == ("COMBO", "auto", ["auto", "0", "0.1"], "1")
 
 
 def test_seeds_stay_as_they_are(listed: dict[str, Any]) -> None:
