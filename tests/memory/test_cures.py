@@ -86,6 +86,10 @@ def cures(family: ModelFamily, settings: dict[str, Any], gigabytes: float) -> li
         found.append(tuple(re.split(" with | and ", match[1])))
         fitting = planned(family, job.overridden(list(found[-1])))
         assert fitting.training <= gigabytes and f"{fitting.training:.1f}" == match[2]
+        if {text.partition("=")[0] for text in found[-1]} <= {"adapter.rank", "adapter.precision", "optimizer.name", "dataset.buckets"}:
+            for text in found[-1] if len(found[-1]) > 1 else ():
+                with pytest.raises(UserError):  # a change that fits by itself needs no other
+                    planned(family, job.overridden([text]))
     assert len(set(found)) == len(found) <= 3
     return found
 

@@ -79,7 +79,8 @@ class _Search:
         for other in others:
             yield from islice(self._from_first([(*other, *rank) for rank in self._failing(ranks)]), 1)
         if self.sizes and self._adapter_matters((*self.sizes[-1], *self.free)):
-            for other in (*(others or self.states), *(self._failing(ranks) or self.ranks)[-1:]):
+            lowest = [rank for rank in self.ranks[-1:] if not next(self._from_first([rank]), None)]
+            for other in (*(others if states else self.states), *lowest):
                 yield from islice(self._from_first([(*other, *size) for size in self._failing(self.sizes)]), 1)
 
     def _from_first(self, changes: Sequence[Change]) -> Iterator[Change]:
