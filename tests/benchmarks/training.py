@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import torch
-    from torch import nn
 
     from trainer.events import Event
     from trainer.memory.choices import Choices
@@ -342,8 +341,3 @@ def card_of(device: torch.device) -> str:
     import torch
 
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-
-
-def transformer_of(built: Steps) -> nn.Module:
-    """The transformer that ours trains now."""
-    return built.training.state.transformer

@@ -11,6 +11,30 @@ from typing import Any
 from tests.host.comfy_server import PACK_NAME, ComfyServer
 
 READY = "() => window.app?.extensionManager?.setting && window.app.rootGraph && window.app.canvas"
+PLANNED = """({ folder, preview, scale }) => {
+  app.graph.clear();
+  const made = {};
+  const places = [["DemoModel", 0, 0], ["VideoFolder", 0, 250], ["FrameBuckets", 0, 620], ["Plan", 460, 0]];
+  if (preview) places.push(["DatasetPreview", 1040, 0]);
+  for (const [name, x, y] of places) {
+    made[name] = LiteGraph.createNode(`VideoTrainer${name}`);
+    app.graph.add(made[name]);
+    made[name].pos = [x, y];
+  }
+  const link = (from, to, name) => made[from].connect(0, made[to], made[to].inputs.findIndex((input) => input.name === name));
+  link("VideoFolder", "FrameBuckets", "dataset");
+  for (const to of preview ? ["Plan", "DatasetPreview"] : ["Plan"]) {
+    link("DemoModel", to, "model");
+    link("FrameBuckets", to, "dataset");
+  }
+  const set = (node, name, value) => (made[node].widgets.find((widget) => widget.name === name).value = value);
+  set("VideoFolder", "folder", folder);
+  set("FrameBuckets", "sizes", "9x32x32");
+  set("Plan", "card", "RTX 4090");
+  app.canvas.ds.scale = scale;
+  app.canvas.ds.offset = [100, 140];
+  app.canvas.setDirty(true, true);
+}"""
 SHOW_TRAIN = """() => {
   const node = app.rootGraph.nodes.find((node) => node.type === "VideoTrainerTrain");
   app.canvas.ds.scale = 0.8;
@@ -82,6 +106,10 @@ class Canvas:
         self.page.evaluate("(graph) => app.loadGraphData(graph)", graph)
         self.page.wait_for_selector(".vt-monitor", timeout=30_000)
         return graph
+
+    def build_planned(self, folder: str, preview: bool = False, scale: float = 0.8) -> None:
+        """The demo model and a folder of ComfyUI's input with Plan, and with Dataset Preview where that is asked for."""
+        self.page.evaluate(PLANNED, {"folder": folder, "preview": preview, "scale": scale})
 
     def shorten(self, values: list[tuple[str, str, object]]) -> None:
         """Sets widgets (node type, name, value) and leaves out what comes after training."""

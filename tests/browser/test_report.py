@@ -9,26 +9,6 @@ from tests.host.conftest import write_clips
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-BUILD = """() => {
-  app.graph.clear();
-  const made = {};
-  for (const [name, x, y] of [["DemoModel", 0, 0], ["VideoFolder", 0, 250], ["FrameBuckets", 0, 620], ["Plan", 460, 0]]) {
-    made[name] = LiteGraph.createNode(`VideoTrainer${name}`);
-    app.graph.add(made[name]);
-    made[name].pos = [x, y];
-  }
-  const link = (from, to, name) => made[from].connect(0, made[to], made[to].inputs.findIndex((input) => input.name === name));
-  link("DemoModel", "Plan", "model");
-  link("VideoFolder", "FrameBuckets", "dataset");
-  link("FrameBuckets", "Plan", "dataset");
-  const set = (node, name, value) => (made[node].widgets.find((widget) => widget.name === name).value = value);
-  set("VideoFolder", "folder", "planned");
-  set("FrameBuckets", "sizes", "9x32x32");
-  set("Plan", "card", "RTX 4090");
-  app.canvas.ds.scale = 0.8;
-  app.canvas.ds.offset = [100, 140];
-  app.canvas.setDirty(true, true);
-}"""
 STATE = """() => {
   const report = document.querySelector(".vt-report");
   const texts = (row) => [...row.children].map((part) => part.textContent);
@@ -46,7 +26,7 @@ STATE = """() => {
 def test_a_plan_is_shown_on_its_node_and_found_again(canvas: Canvas) -> None:
     write_clips(canvas.server.folder / "input" / "planned")
     page = canvas.page
-    page.evaluate(BUILD)
+    canvas.build_planned("planned")
     assert page.locator(".vt-report").count() == 0
     canvas.run()
     page.wait_for_selector(".vt-report", timeout=120_000)

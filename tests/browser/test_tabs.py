@@ -9,29 +9,6 @@ from tests.host.conftest import write_clips
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-BUILD = """(folder) => {
-  app.graph.clear();
-  const made = {};
-  const places = [["DemoModel", 0, 0], ["VideoFolder", 0, 250], ["FrameBuckets", 0, 620], ["Plan", 460, 0], ["DatasetPreview", 1040, 0]];
-  for (const [name, x, y] of places) {
-    made[name] = LiteGraph.createNode(`VideoTrainer${name}`);
-    app.graph.add(made[name]);
-    made[name].pos = [x, y];
-  }
-  const link = (from, to, name) => made[from].connect(0, made[to], made[to].inputs.findIndex((input) => input.name === name));
-  link("VideoFolder", "FrameBuckets", "dataset");
-  for (const to of ["Plan", "DatasetPreview"]) {
-    link("DemoModel", to, "model");
-    link("FrameBuckets", to, "dataset");
-  }
-  const set = (node, name, value) => (made[node].widgets.find((widget) => widget.name === name).value = value);
-  set("VideoFolder", "folder", folder);
-  set("FrameBuckets", "sizes", "9x32x32");
-  set("Plan", "card", "RTX 4090");
-  app.canvas.ds.scale = 0.7;
-  app.canvas.ds.offset = [100, 140];
-  app.canvas.setDirty(true, true);
-}"""
 LISTEN = """() => {
   window.openThen = [];
   app.api.addEventListener("executed", () => window.openThen.push(app.rootGraph.id));
@@ -59,7 +36,7 @@ def test_results_come_to_the_workflow_that_was_queued(canvas: Canvas) -> None:
     for _ in range(2):
         page.evaluate("() => app.extensionManager.command.execute('Comfy.NewBlankWorkflow')")
         page.wait_for_timeout(1500)
-        page.evaluate(BUILD, folder)
+        canvas.build_planned(folder, preview=True, scale=0.7)
         page.wait_for_timeout(500)
     open_tab(canvas, -2)
     queued = page.evaluate(SHOWN)

@@ -87,7 +87,7 @@ def _base(node: fx.Node) -> fx.Node:
 def kept_by_ours(block: Block, given: Given, decided: bool = False) -> int:
     with FakeTensorMode() as fake:
         x, gate, weights = fake.from_tensor(given[0]), fake.from_tensor(given[1]), [fake.from_tensor(weight) for weight in given[2]]
-        with Ledger(Masks()) as ledger:
+        with Ledger(Masks(), listed=True) as ledger:
             ledger.leave_out(weights)
             first = x * 1  # of the block before
             ledger.begin("forward 0")

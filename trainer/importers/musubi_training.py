@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from .model_rules import noise_levels, one_expert, part
@@ -10,11 +10,6 @@ from .result import Entry, Report
 from .rules import as_number, is_off, only, plain, to
 from .sizes import whole
 
-TOGETHER = (  # the settings that get their lines here
-    "min_timestep", "max_timestep", "dit", "dit_high_noise", "timestep_boundary", "timestep_sampling", "weighting_scheme",
-    "discrete_flow_shift", "sigmoid_scale", "logit_mean", "logit_std", "gradient_checkpointing", "gradient_checkpointing_cpu_offload",
-    "max_train_steps", "lr_warmup_steps",
-)  # fmt: skip
 _METHODS = {"sigma": "uniform", "uniform": "uniform", "sigmoid": "logit-normal", "shift": "logit-normal"}
 _BY_SIZE = "objective.shift is one value for all sizes"
 _LOGIT_NORMAL = "logitnormal"
@@ -23,13 +18,15 @@ _BOUNDARY = only([875, 900, 0.875, 0.9], "it is the model's own here too", "each
 
 def add_together(report: Report, given: Mapping[str, Entry]) -> None:
     """The lines of settings that say what others mean, by their names; the model's family is known."""
-    for name, expert, end in (("min_timestep", "high", 0), ("max_timestep", "low", 1)):
-        if entry := given.get(name):
+    for names, rule in _GROUPS.items():
+        rule(report, *map(given.get, names))
+
+
+def _bounds(report: Report, least: Entry | None, most: Entry | None) -> None:
+    """The noise levels of each expert."""
+    for entry, expert, end in ((least, "high", 0), (most, "low", 1)):
+        if entry:
             noise_levels(expert, end)(report, replace(entry, value=_thousandth(entry)))
-    _experts(report, given)
-    _noise_levels(report, given)
-    _checkpointing(report, given)
-    _steps(report, given)
 
 
 def _thousandth(entry: Entry) -> object:
@@ -37,21 +34,22 @@ def _thousandth(entry: Entry) -> object:
     return number / 1000 if isinstance(number, (int, float)) else entry.value
 
 
-def _experts(report: Report, given: Mapping[str, Entry]) -> None:
+def _experts(report: Report, low: Entry | None, high: Entry | None, boundary: Entry | None) -> None:
     """The diffusion model's file; where another is given for high noise, it is that for low noise."""
-    low, high = given.get("dit"), given.get("dit_high_noise")
     if low and high and high.value:
         part("transformer")(report, high)
         part("transformer", "transformer_low")(report, low)
     elif low:
         one_expert(report, low)
-    if entry := given.get("timestep_boundary"):
-        _BOUNDARY(report, entry)
+    if boundary:
+        _BOUNDARY(report, boundary)
 
 
-def _noise_levels(report: Report, given: Mapping[str, Entry]) -> None:
+def _noise_levels(
+    report: Report, sampling: Entry | None, scheme: Entry | None, shift: Entry | None, scale: Entry | None, mean: Entry | None,
+    std: Entry | None,
+) -> None:  # fmt: skip
     """How noise levels are drawn: the method says which of the other settings count."""
-    sampling, scheme, shift = (given.get(name) for name in ("timestep_sampling", "weighting_scheme", "discrete_flow_shift"))
     method, weighting = plain(sampling.value) if sampling else "sigma", plain(scheme.value) if scheme else "none"
     by_scheme = method == "sigma" and weighting == _LOGIT_NORMAL
     timesteps = "logit-normal" if by_scheme else _METHODS.get(method)
@@ -71,9 +69,9 @@ def _noise_levels(report: Report, given: Mapping[str, Entry]) -> None:
     elif scheme:
         report.unsupported(scheme, "noise levels are weighed by objective.snr_gamma alone")
     _where(report, shift, "objective.shift", method in ("sigma", "shift"), "timestep_sampling sigma or shift")
-    _where(report, given.get("sigmoid_scale"), "objective.logit_std", method in ("sigmoid", "shift"), "timestep_sampling sigmoid or shift")
-    for name in ("logit_mean", "logit_std"):
-        _where(report, given.get(name), f"objective.{name}", by_scheme, "weighting_scheme logit_normal")
+    _where(report, scale, "objective.logit_std", method in ("sigmoid", "shift"), "timestep_sampling sigmoid or shift")
+    _where(report, mean, "objective.logit_mean", by_scheme, "weighting_scheme logit_normal")
+    _where(report, std, "objective.logit_std", by_scheme, "weighting_scheme logit_normal")
 
 
 def _where(report: Report, entry: Entry | None, target: str, counts: bool, condition: str) -> None:
@@ -84,9 +82,8 @@ def _where(report: Report, entry: Entry | None, target: str, counts: bool, condi
         report.ignored(entry, f"there it takes {condition}")
 
 
-def _checkpointing(report: Report, given: Mapping[str, Entry]) -> None:
+def _checkpointing(report: Report, switch: Entry | None, offloading: Entry | None) -> None:
     """The one setting of the job that the switch and its offloading make."""
-    switch, offloading = given.get("gradient_checkpointing"), given.get("gradient_checkpointing_cpu_offload")
     on, offloaded = (entry is not None and not is_off(entry.value) for entry in (switch, offloading))
     if switch:
         value = "off" if not on else "offloaded" if offloaded else "full"
@@ -98,10 +95,9 @@ def _checkpointing(report: Report, given: Mapping[str, Entry]) -> None:
         report.ignored(offloading, "there it takes gradient_checkpointing" if offloaded else "it is off")
 
 
-def _steps(report: Report, given: Mapping[str, Entry]) -> None:
+def _steps(report: Report, steps: Entry | None, warmup: Entry | None, epochs: Entry | None) -> None:
     """Steps, which epochs overrule, and a warm-up that may be a share of them."""
-    steps, warmup = given.get("max_train_steps"), given.get("lr_warmup_steps")
-    if steps and given.get("max_train_epochs"):
+    if steps and epochs:
         report.unsupported(steps, "max_train_epochs overrules it; set schedule.steps")
     elif steps:
         to("schedule.steps")(report, steps)
@@ -118,3 +114,13 @@ def _steps(report: Report, given: Mapping[str, Entry]) -> None:
         report.mapped(warmup, "optimizer.warmup", int(share * count), f"{share:g} of {count} steps")
     else:
         report.unsupported(warmup, "a share of steps that are not known; set optimizer.warmup to a number of steps")
+
+
+_GROUPS: dict[tuple[str, ...], Callable[..., None]] = {  # settings that hold together, and the rule that takes them in this order
+    ("min_timestep", "max_timestep"): _bounds,
+    ("dit", "dit_high_noise", "timestep_boundary"): _experts,
+    ("timestep_sampling", "weighting_scheme", "discrete_flow_shift", "sigmoid_scale", "logit_mean", "logit_std"): _noise_levels,
+    ("gradient_checkpointing", "gradient_checkpointing_cpu_offload"): _checkpointing,
+    ("max_train_steps", "lr_warmup_steps", "max_train_epochs"): _steps,  # the last one's own line is in the table
+}
+TOGETHER = frozenset(name for names in _GROUPS for name in names)  # the settings that are known here

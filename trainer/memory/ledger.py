@@ -69,11 +69,11 @@ class Entry:
 
 
 class Ledger(TorchDispatchMode):
-    """Counts while it is active. `stretch` names the part that operations belong to from now on."""
+    """Counts while it is active, and with `listed` keeps an entry for each operation. `stretch` is what operations belong to now."""
 
-    def __init__(self, masks: Masks) -> None:
+    def __init__(self, masks: Masks, listed: bool = False) -> None:
         super().__init__()
-        self.masks = masks
+        self.masks, self._listed = masks, listed
         self.time = 0
         self.storages: list[Storage] = []
         self.stretches: list[Stretch] = []
@@ -130,10 +130,11 @@ class Ledger(TorchDispatchMode):
         self.stretch.operations[Operation(kind, int(flops), moved, 0 if plain else made[0].numel())] += 1
         if not plain:
             self._cluster += 1
-        call = (func, *map(self._identity, tree_leaves((args, kwargs)))) if fresh and not _writes(func) else None
-        converted = (given[0].dtype, made[0].dtype) if given and func._overloadpacket is aten._to_copy else None
-        read, written = self._counted(given), self._counted(fresh or made)
-        self.entries.append(Entry(self.time, self.stretch, plain, read, written, call, converted))
+        if self._listed:
+            call = (func, *map(self._identity, tree_leaves((args, kwargs)))) if fresh and not _writes(func) else None
+            converted = (given[0].dtype, made[0].dtype) if given and func._overloadpacket is aten._to_copy else None
+            read, written = self._counted(given), self._counted(fresh or made)
+            self.entries.append(Entry(self.time, self.stretch, plain, read, written, call, converted))
         for tensor in given:
             self._read(tensor, plain)
         if func._overloadpacket in ATTENTION_BACKWARD:

@@ -134,7 +134,7 @@ def rehearse(
         if checkpointing != "off":
             transformer.enable_gradient_checkpointing(_checkpoint(checkpointing))
         batched = {name: torch.empty(tensor) if isinstance(tensor, tuple) else tensor for name, tensor in inputs[0].items()}
-        with CardArithmetic(), Ledger(masks) as ledger:
+        with CardArithmetic(), Ledger(masks, listed=True) as ledger:
             ledger.leave_out([*transformer.parameters(), *transformer.buffers()])
             marks = _Marks(ledger, blocks)
             _step(family, transformer, batched, inputs[1], dtype, marks)

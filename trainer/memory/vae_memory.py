@@ -38,9 +38,9 @@ def vae_peaks(family: ModelFamily, size: tuple[int, int, int], tiled: bool = Fal
     """
     try:
         config = family.files.config("vae")
-    except UserError:  # told where the VAE is loaded
+        return remembered((*model_key(family, config), size, tiled), lambda: _rehearsed(family, size, tiled))
+    except (UserError, ImportError):  # a run that needs a VAE which cannot be made tells so where it loads it
         return VaeMemory()
-    return remembered((*model_key(family, config), size, tiled), lambda: _rehearsed(family, size, tiled))
 
 
 def _rehearsed(family: ModelFamily, size: tuple[int, int, int], tiled: bool) -> VaeMemory:
@@ -50,10 +50,7 @@ def _rehearsed(family: ModelFamily, size: tuple[int, int, int], tiled: bool) -> 
     from .twin import fill, twin_of
 
     twin = twin_of(family)
-    try:
-        vae: Any = twin.load_vae()
-    except (UserError, ImportError):  # a run that needs a VAE which cannot be made tells so where it loads it
-        return VaeMemory()
+    vae: Any = twin.load_vae()
     tiles = can_tile(vae)
     cut = _tiles(vae, size) if tiled and tiles else None
     frames, height, width = cut.size if cut else size
