@@ -199,12 +199,18 @@ def _in_turns(kind: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
     return InTurns
 
 
+def option_parameters(kind: type[torch.optim.Optimizer]) -> dict[str, inspect.Parameter]:
+    """What options may set of a class, by name."""
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    taken = inspect.signature(kind.__init__).parameters.items()
+    return {name: each for name, each in taken if each.kind in named and name not in ("self", *OURS)}
+
+
 def optimizer_arguments(settings: OptimizerSettings, kind: type[torch.optim.Optimizer]) -> dict[str, Any]:
     """What the class is called with beside the parameters and the rate; raises UserError for options that it does not have."""
-    taken = inspect.signature(kind.__init__).parameters
-    known = [name for name, parameter in taken.items() if parameter.kind is not parameter.VAR_KEYWORD and name not in ("self", *OURS)]
+    known = option_parameters(kind)
     options = option_values(settings.options)
     if unknown := [name for name in options if name not in known]:
-        raise fail("optimizer.options", f"{settings.other or settings.name} has no {', '.join(unknown)}.", nearest(unknown[0], known))
+        raise fail("optimizer.options", f"{settings.other or settings.name} has no {', '.join(unknown)}.", nearest(unknown[0], list(known)))
     given = KINDS[settings.name].arguments(settings)
     return {**{name: value for name, value in given.items() if name in known}, **options}

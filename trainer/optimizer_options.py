@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from .errors import fail
-from .optimizer_kinds import KINDS, LIBRARY, optimizer_class
-from .optimizer_settings import OURS, OptimizerSettings
+from .optimizer_kinds import KINDS, LIBRARY, optimizer_class, option_parameters
+from .optimizer_settings import OptimizerSettings
 
 _ADAM: dict[str, Any] = {"betas": (0.9, 0.999), "eps": 1e-8}
 _DECAY: dict[str, Any] = {"weight_decouple": True, "fixed_decay": False}
@@ -40,8 +39,7 @@ def option_defaults(settings: OptimizerSettings) -> dict[str, Any]:
     if settings.name != "other":
         known = OPTIONS[settings.name]
         return known | {name: value for name, value in KINDS[settings.name].arguments(settings).items() if name in known}
-    taken = inspect.signature(optimizer_class(settings, "cpu").__init__).parameters.values()
-    options = [each for each in taken if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY) and each.name not in ("self", *OURS)]
-    if needed := [each.name for each in options if each.default is each.empty]:
+    options = option_parameters(optimizer_class(settings, "cpu"))
+    if needed := [name for name, each in options.items() if each.default is each.empty]:
         raise fail("optimizer.other", f"{LIBRARY}'s {settings.other} needs {', '.join(needed)}.", "Choose another optimizer.")
-    return {each.name: each.default for each in options}
+    return {name: each.default for name, each in options.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import math
 import warnings
@@ -15,8 +14,8 @@ from .combinations import FOUND_RATE, LOW_FACTOR, illegal
 from .compute import Compute
 from .errors import Problem, UserError
 from .optim import averaged, follow_parameters, learning_rate, load_optimizer_state, make_optimizer, optimizer_state, set_learning_rate
-from .optimizer_kinds import optimizer_class, usual_rate
-from .optimizer_settings import OURS, OptimizerSettings, option_values
+from .optimizer_kinds import optimizer_class, option_parameters, usual_rate
+from .optimizer_settings import OptimizerSettings, option_values
 
 if TYPE_CHECKING:
     import torch
@@ -223,9 +222,9 @@ def _reason(error: Exception, settings: OptimizerSettings) -> str:
 
 def _not_given(settings: OptimizerSettings) -> str:
     """What the class needs beside parameters and rate and has no default for, or ""."""
-    taken = inspect.signature(optimizer_class(settings, "cpu").__init__).parameters.values()
-    needed = [each.name for each in taken if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
-    needed = [name for name in needed if name not in ("self", *OURS, *option_values(settings.options))]
+    given = option_values(settings.options)
+    known = option_parameters(optimizer_class(settings, "cpu"))
+    needed = [name for name, each in known.items() if each.default is each.empty and name not in given]
     return f"it needs {', '.join(needed)}; numbers among them go into optimizer.options" if needed else ""
 
 

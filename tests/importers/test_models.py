@@ -180,7 +180,8 @@ def test_diffusion_pipes_transformer_dtype_is_how_the_frozen_weights_are_held(
         ('"transformer": {"weight_dtype": "FLOAT_W8A8"}', "fp8", "mapped"),
         ('"transformer": {"weight_dtype": "BFLOAT_16"}', None, "ignored"),
         ('"weight_dtype": "FLOAT_8", "transformer": {"weight_dtype": "NONE"}', "fp8", "ignored"),
-        ('"weight_dtype": "FLOAT_8", "transformer": {"weight_dtype": "BFLOAT_16"}', "unquantized", "ignored"),
+        ('"weight_dtype": "FLOAT_8", "transformer": {"weight_dtype": "BFLOAT_16"}', None, "ignored"),
+        ('"transformer": {"weight_dtype": "BFLOAT_16"}, "weight_dtype": "FLOAT_8"', None, "ignored"),
         ('"transformer": {"weight_dtype": "NFLOAT_4"}, "weight_dtype": "FLOAT_8"', "nf4", "mapped"),
     ],
 )

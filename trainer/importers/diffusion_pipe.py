@@ -10,7 +10,7 @@ from .memory_rules import GRADIENTS_STAY, compiling, lora_precision, swapped_blo
 from .model_rules import ONE_OR_OTHER, family, frozen_weights, guidance, model, noise_levels, note_shift, one_expert, part
 from .optimizer_rules import any_option, betas, library_optimizer
 from .result import Entry, Report
-from .rules import Rule, alone, apply, choice, follow, ignore, off, only, refuse, run_name, to, where_on
+from .rules import Rule, alone, apply, choice, follow, ignore, off, only, overrule, refuse, run_name, to, where_on
 from .sizes import whole
 
 NAME = "diffusion-pipe"
@@ -167,8 +167,7 @@ def convert(documents: Sequence[Document], report: Report) -> list[Document]:
             if (entry := document.entry(name)) is not None and entry.value != "":
                 TRAINING[name](report, entry)
         _windows(document, report)
-        if (forced := document.entry("force_constant_lr")) and (entry := document.entry("optimizer.lr")):
-            report.ignored(entry, f"{forced.name} overrules it")
+        overrule(report, {entry.key: entry for entry in document.entries()}, "force_constant_lr", "optimizer.lr")
         if not isinstance(document.data.get("adapter"), dict) and "optimizer" in document.data:
             report.notes.append("The file has no [adapter]: it trains the whole model. This version trains a LoRA.")
         apply(report, document, TRAINING, NAME)

@@ -163,11 +163,7 @@ def frozen_weights(report: Report, entry: Entry) -> None:
         report.mapped(entry, "memory.weights", form, why)
         if in_fp8:
             report.put("compute.fp8_products", "on")
-    elif name in _WHOLE:
-        if report.value("memory.weights"):  # of all parts, which this one overrules
-            report.put("memory.weights", "unquantized")
-        report.ignored(entry, IN_DTYPE)
-    elif name == "none":
+    elif name in (*_WHOLE, "none"):
         report.ignored(entry, IN_DTYPE)
     else:
         report.unsupported(entry, "memory.weights knows only: as stored, unquantized, fp8, int8, nf4")

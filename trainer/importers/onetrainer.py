@@ -14,7 +14,7 @@ from .onetrainer_lists import SAMPLES, add_samples, is_samples
 from .onetrainer_memory import add_memory
 from .onetrainer_rules import PARTS, RULES
 from .result import Entry, Report
-from .rules import alone, apply, as_number, follow, to
+from .rules import alone, apply, as_number, follow, overrule, to
 from .sizes import Size, add_buckets, joined, shapes, tell, whole
 
 NAME = "OneTrainer"
@@ -65,13 +65,12 @@ def convert(documents: Sequence[Document], report: Report) -> list[Document]:
 
 
 def _of_the_transformer(report: Report, entries: dict[str, Entry]) -> None:
-    """Its own file and rate, which overrule those of the whole model."""
+    """Its own file, rate and type, which overrule those of the whole model."""
     own, base = entries.get("transformer.model_name"), entries.get("base_model_name")
     if own and own.value and base and is_single(base.value):
         PARTS["transformer.model_name"](report, own)
-    own, base = entries.get("transformer.learning_rate"), entries.get("learning_rate")
-    if own and base and own.value is not None:
-        report.ignored(base, "transformer.learning_rate overrules it")
+    for name in ("learning_rate", "weight_dtype"):
+        overrule(report, entries, f"transformer.{name}", name)
 
 
 def _masks(configurations: Sequence[Document]) -> bool:

@@ -20,14 +20,6 @@ _UNTRAINED = only([False], "it is not trained here either", "only LoRAs of the t
 _LATER = "no setting for this yet"
 
 
-def _all_weights(report: Report, entry: Entry) -> None:
-    """The type of parts that have none of their own."""
-    if report.value("memory.weights"):
-        report.ignored(entry, "transformer.weight_dtype says how the transformer is held")
-    else:
-        frozen_weights(report, entry)
-
-
 def _layers(report: Report, entry: Entry) -> None:
     presets = {"attnonly": "attention", "attnmlp": "all", "blocks": "all", "full": "all"}
     if (value := presets.get(plain(entry.value))) is None:
@@ -147,7 +139,7 @@ RULES: dict[str, Rule] = {
     "lora_rank": to("adapter.rank"),
     "lora_alpha": to("adapter.alpha"),
     "lora_model_name": to("adapter.continue_from"),
-    "weight_dtype": _all_weights,
+    "weight_dtype": frozen_weights,
     "lora_weight_dtype": lora_precision,
     "lora_decompose*": off("only plain LoRA is trained by this version"),
     "peft_type": only(["LORA"], "a LoRA is what is trained", "only plain LoRA is trained by this version"),

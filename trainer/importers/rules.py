@@ -41,6 +41,13 @@ def alone(documents: Sequence[Document]) -> None:
         raise fail(", ".join(document.label for document in documents), "are several runs.", "Import one run at a time.")
 
 
+def overrule(report: Report, entries: Mapping[str, Entry], strong: str, weak: str) -> None:
+    """Of two settings the weak one changes nothing if the strong one says anything, whichever stands first."""
+    holds, other = entries.get(strong), entries.get(weak)
+    if holds and other and plain(holds.value) not in ("", "none"):
+        report.ignored(other, f"{holds.name} overrules it")
+
+
 def find_rule(rules: Mapping[str, Rule], key: str) -> Rule | None:
     """The rule of a setting, by its name or the first pattern that fits it."""
     name = re.sub(r"(?<![^.])\d+(?![^.])", "#", key)

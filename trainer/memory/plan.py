@@ -42,7 +42,6 @@ class Plan:
     step_seconds: float
     compile_seconds: float
     run_seconds: float
-    peak_allocated: float  # of PyTorch's allocator in training
     training: float  # GB that the card loses in training
     sampling: float
     encoding: float
@@ -172,7 +171,7 @@ def _plan(predictor: Predictor, found: Candidate, limits: Limits, job: TrainingJ
     return Plan(
         choices, sampling.decoding, f"{spec.family} {spec.variant}", predictor.card.name,
         f"{micro.name}, batch {micro.batch}", step, prediction.compile_seconds,
-        prediction.compile_seconds + step * job.schedule.steps, prediction.peak / GB,
+        prediction.compile_seconds + step * job.schedule.steps,
         taken(prediction.peak) / GB, sampling.taken / GB, encoding / GB,
         (prediction.host + vae.weights + seer + parked) / GB, limits.card / GB,
         prediction.weights / GB, prediction.adapter / GB, prediction.activations * FRAGMENTS / GB + CONTEXT, tuple(reasons), tuple(advice),
