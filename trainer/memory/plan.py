@@ -169,13 +169,25 @@ def _plan(predictor: Predictor, found: Candidate, limits: Limits, job: TrainingJ
         advice.append(f"encoding clips takes more than there is: {cure}.")
     step, parked = prediction.seconds, prediction.weights if sampling.decoding.parked else 0
     return Plan(
-        choices, sampling.decoding, f"{spec.family} {spec.variant}", predictor.card.name,
-        f"{micro.name}, batch {micro.batch}", step, prediction.compile_seconds,
-        prediction.compile_seconds + step * job.schedule.steps,
-        taken(prediction.peak) / GB, sampling.taken / GB, encoding / GB,
-        (prediction.host + vae.weights + seer + parked) / GB, limits.card / GB,
-        prediction.weights / GB, prediction.adapter / GB, prediction.activations * FRAGMENTS / GB + CONTEXT, tuple(reasons), tuple(advice),
-    )  # fmt: skip
+        choices=choices,
+        decoding=sampling.decoding,
+        model=f"{spec.family} {spec.variant}",
+        card=predictor.card.name,
+        size=f"{micro.name}, batch {micro.batch}",
+        step_seconds=step,
+        compile_seconds=prediction.compile_seconds,
+        run_seconds=prediction.compile_seconds + step * job.schedule.steps,
+        training=taken(prediction.peak) / GB,
+        sampling=sampling.taken / GB,
+        encoding=encoding / GB,
+        host=(prediction.host + vae.weights + seer + parked) / GB,
+        limit=limits.card / GB,
+        weights=prediction.weights / GB,
+        adapter=prediction.adapter / GB,
+        activations=prediction.activations * FRAGMENTS / GB + CONTEXT,
+        reasons=tuple(reasons),
+        advice=tuple(advice),
+    )
 
 
 def _clock(seconds: float) -> str:
