@@ -1,5 +1,13 @@
 // An element of ours as a widget of a node: what the monitor, the dataset preview and the text reports have in common.
 
+export const PROGRESS_LINE = "$$node-text-preview"; // ComfyUI's widget for what a running node says
+
+/** Takes ComfyUI's line of progress off a node that is done. */
+export function removeProgressLine(node) {
+  const line = node.widgets?.find((widget) => widget.name === PROGRESS_LINE);
+  if (line) node.removeWidget(line);
+}
+
 /** Adds `element` under a node's settings. `minHeight` px it has at least, `firstWidth` and `firstHeight` at first, unless the node is
  * larger; `onWheel(event)` hears of its wheel, `onRemoved()` of the node's end. Nothing of it is saved with the workflow. */
 export function addDisplay(node, name, element, { minHeight, firstWidth, firstHeight, onWheel, onRemoved }) {

@@ -1,7 +1,7 @@
 // What a node says when it is done, shown on the node and kept in it: lines of "name  value" as a table, others as paragraphs.
 
 import { el } from "./elements.mjs";
-import { addDisplay } from "./node_display.mjs";
+import { addDisplay, removeProgressLine } from "./node_display.mjs";
 import { allNodes, nodeType } from "./node_lookup.mjs";
 import { NodeResults } from "./node_results.mjs";
 import { themeOf } from "./theme.mjs";
@@ -71,6 +71,7 @@ export class TextReports {
 
   show(node, text) {
     const lines = reportLines(text);
+    removeProgressLine(node);
     const element = this.shown.get(node) ?? this.add(node, reportHeight(lines));
     element.replaceChildren(...lines.map(lineElement));
     requestAnimationFrame(() => (element.dataset.theme = themeOf(element)));

@@ -4,7 +4,7 @@ import { app } from "../../scripts/app.js";
 import { api } from "../../scripts/api.js";
 import { addFold } from "./advanced_fold.mjs";
 import { Monitor } from "./monitor.mjs";
-import { addDisplay } from "./node_display.mjs";
+import { addDisplay, PROGRESS_LINE } from "./node_display.mjs";
 import { PREVIEW_NODE, TRAIN_NODE, nodeType } from "./node_lookup.mjs";
 import { NodeResults } from "./node_results.mjs";
 import { PreviewNodes } from "./preview_nodes.mjs";
@@ -14,7 +14,6 @@ import { RunStore } from "./run_store.mjs";
 import { TextReports } from "./text_report.mjs";
 
 const OURS = "VideoTrainer";
-const CORE_TEXT = "$$node-text-preview";
 const RUN_PROPERTY = "video_trainer_run"; // of the node, so that it is saved with the workflow
 const MONITOR_SIZES = { minHeight: 420, firstWidth: 480, firstHeight: 560 };
 
@@ -164,7 +163,7 @@ function onReconnected() {
 
 /** Where ComfyUI puts its line of progress: present but never seen, as the monitor shows the same. */
 function hideCoreText(node) {
-  const widget = node.addWidget("text", CORE_TEXT, "", () => {}, { hidden: true, serialize: false });
+  const widget = node.addWidget("text", PROGRESS_LINE, "", () => {}, { hidden: true, serialize: false });
   widget.serialize = false;
   widget.hidden = true;
 }
