@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 BASE = "bf16"
 FORMS = ("fp8", "fp8 products", "int8", "nf4")  # beside BASE
 STEPS, SCENES = 300, 24  # of a run; held-out clips
-TUNING, SHOWN, BATCH, RATE = 150, 256, 16, 1e-4  # steps of the tuning, the scenes that it sees
+TUNING, SHOWN, BATCH, RATE = 150, 256, 16, 2e-4  # steps of the tuning, the scenes that it sees
 CLIPS, SIGMAS, RANK, START = 16, (0.3, 0.5, 0.7, 0.9), 32, 0.01  # of the gradients; START: deviation of the LoRA's up weights
 STATE = Path(tempfile.gettempdir()) / "video-trainer-parity"
 
