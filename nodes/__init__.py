@@ -51,16 +51,10 @@ def load_nodes() -> list[type[Any]]:
     loaded = []
     for module, name in NODES:
         try:
-            loaded.append(_checked(getattr(import_module(f".{module}", __name__), name)))
+            loaded.append(getattr(import_module(f".{module}", __name__), name))
         except Exception as error:
             logging.exception("Video Trainer: the node %s is not available.%s", name, _cure(error))
     return loaded
-
-
-def _checked(node: type[Any]) -> type[Any]:
-    from .texts import with_checked_texts
-
-    return with_checked_texts(node)
 
 
 def _cure(error: Exception) -> str:
@@ -82,6 +76,8 @@ def extension() -> ComfyExtension:
             caption_route.register()
 
         async def get_node_list(self) -> list[type[Any]]:
-            return load_nodes()
+            from .texts import with_checked_texts
+
+            return [with_checked_texts(node) for node in load_nodes()]
 
     return VideoTrainer()
