@@ -8,7 +8,7 @@ from collections.abc import Iterator
 _CONTINUED = re.compile(r"\^[ \t]*\n")
 _COMMENT = re.compile(r"(?i)[ \t]*@?(?:rem(?:[ \t]|$)|:)")
 _OPENING = re.compile(r"(?i)[ \t@]*(?:\(|(?:if|for)[ \t])")  # of a line whose brackets are blocks
-_REDIRECTION = re.compile(r"\d?[<>]+(?:&\d|[ \t]*[^\s;&|]+)?")
+REDIRECTION = re.compile(r"\d?[<>]+(?:&\d|[ \t]*[^\s;&|]+)?")
 
 
 def chunks(text: str) -> Iterator[str]:
@@ -56,7 +56,7 @@ def words_of(text: str) -> list[str]:
     while at < len(text):
         if text[at] in " \t\n":
             at += 1
-        elif skipped := _REDIRECTION.match(text, at):
+        elif skipped := REDIRECTION.match(text, at):
             at = skipped.end()
         else:
             word, at = _word(text, at)

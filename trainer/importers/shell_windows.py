@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from .cmd_text import REDIRECTION
 from .expansion import Expansion
 from .shell_words import Statement
 
@@ -22,7 +23,6 @@ _CMD = re.compile(
 _ASSIGNED = re.compile(r"(?i)\$(env:)?(\w+)[ \t]*(\+?)=[ \t]*(.*)", re.DOTALL)
 _DOLLAR = re.compile(r"(?i)\$(?:\{(?:env:)?(\w+)\}|(?:env:)?(\w+))")
 _ESCAPED = {"n": "\n", "t": "\t"}  # behind PowerShell's backtick in double quotes
-_REDIRECTION = re.compile(r"\d?[<>]+(?:&\d|[ \t]*[^\s;&|]+)?")
 _TO_LINE_END = re.compile(r"#[^\n]*")  # a comment
 _PARTING = re.compile(r"(?s)`.|'[^']*'?|\"(?:`.|[^`\"])*\"?|(?<!\S)#[^\n]*|[;(){}]")
 _SPLAT = re.compile(r"@(\w+)")
@@ -89,7 +89,7 @@ class PowerShellScript:
             elif char in ends:
                 found.append([])
                 at += 1
-            elif skipped := _REDIRECTION.match(text, at) or _TO_LINE_END.match(text, at):
+            elif skipped := REDIRECTION.match(text, at) or _TO_LINE_END.match(text, at):
                 at = skipped.end()
             elif splat := _SPLAT.match(text, at):
                 value = self._value(splat)

@@ -245,9 +245,7 @@ def smallest(predictor: Predictor, memory: MemorySettings, compute: ComputeSetti
     alone = replace(predictor, micros=[largest])
     split = max(micro.batch for micro in predictor.micros) > 1
     wanted = memory.gradient_checkpointing
-    plain = replace(
-        settled(memory, compute), at_once=1 if split else 0, checkpointing="offloaded" if wanted == "auto" else wanted
-    )  # fmt: skip
+    plain = replace(settled(memory, compute), at_once=int(split), checkpointing="offloaded" if wanted == "auto" else wanted)
     shares = (1.0, 0.0) if memory.layer_offload_fraction < 0 else (memory.layer_offload_fraction,)  # copies of few blocks take more
     found: list[Candidate] = []
     for choices in _small(alone, memory, compute, limits, plain):
@@ -259,9 +257,7 @@ def smallest(predictor: Predictor, memory: MemorySettings, compute: ComputeSetti
     return min(found, key=lambda each: each.prediction.peak)
 
 
-def _small(
-    predictor: Predictor, memory: MemorySettings, compute: ComputeSettings, limits: Limits, plain: Choices
-) -> Iterator[Choices]:  # fmt: skip
+def _small(predictor: Predictor, memory: MemorySettings, compute: ComputeSettings, limits: Limits, plain: Choices) -> Iterator[Choices]:
     """Forms of weights, and ways of computing them, of which one takes least; nf4 first, which most often does.
 
     Others only may where they are smaller than nf4, or multiplied as they are: compiled code keeps what it dequantised.

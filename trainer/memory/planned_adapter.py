@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,12 +19,11 @@ def planned_adapter(job: TrainingJob, family: ModelFamily) -> AdapterSettings:
     """
     from ..adapters.file import load_lora
     from ..experts import continued_file, trained_experts
+    from .prediction import sizes_of
 
     settings = job.adapter
     if not settings.continue_from or not Path(settings.continue_from).is_file():
         return settings
     files = {continued_file(job, expert, family.spec) for expert in trained_experts(family.spec, job.model.expert)}
     numbers = max(sum(pair.down.numel() + pair.up.numel() for pair in load_lora(file, family).pairs.values()) for file in files)
-    targets = re.compile(family.spec.adapter_targets[settings.targets])
-    each = sum(sum(shape) for name, shape in family.layer_shapes.items() if targets.fullmatch(name))
-    return settings.model_copy(update={"rank": max(math.ceil(numbers / each), 1)})
+    return settings.model_copy(update={"rank": math.ceil(numbers * settings.rank / sizes_of(family, settings).adapter)})
