@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import shutil
@@ -13,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+IMPORTS = 50  # new modules that are worth it
 
 
 def find_comfyui() -> Path | None:
@@ -53,6 +55,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 reasons[marker] = lacking(marker)
             if reasons[marker]:
                 item.add_marker(pytest.mark.skip(reason=reasons[marker]))
+
+
+imported = 0  # modules, when garbage collection was last told to leave out what is there
+
+
+def pytest_runtest_setup() -> None:
+    """A run collects garbage several times, which takes longer the more is imported: what is there before a test stays out of it."""
+    global imported
+    if len(sys.modules) > imported + IMPORTS:
+        gc.collect()
+        gc.freeze()
+        imported = len(sys.modules)
 
 
 @pytest.fixture(scope="session")

@@ -185,8 +185,11 @@ def card_mib(device: torch.device) -> int:
     """MiB of the card that all programs hold, by the driver; 0 on a CPU."""
     if device.type != "cuda":
         return 0
-    asked = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    return int(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()[0])
+    import torch
+
+    card = f"GPU-{torch.cuda.get_device_properties(device).uuid}"  # not its index: CUDA_VISIBLE_DEVICES counts anew
+    asked = ["nvidia-smi", f"--id={card}", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    return int(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
 
 
 def resident_mib(process: int) -> float:
