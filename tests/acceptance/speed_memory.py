@@ -3,7 +3,7 @@
     python tests/acceptance/speed_memory.py [--gpu] [--small] [line ...]
 
 Without --gpu: line 8, and of line 6 what a CPU can show. With --gpu each line is alone under 8 minutes, so those of several models are
-split: 11 and on are line 1 by model, 21 and on line 2 by row, 51 and 52 line 5, 61 and 62 line 6, 71 to 73 line 7. --small runs the
+split: 11 and on are line 1 by model, 21 and on line 2 by row, 51 to 53 line 5, 61 and 62 line 6, 71 to 73 line 7. --small runs the
 GPU lines' own code on a CPU with models of two layers, whose figures mean nothing.
 """
 
@@ -30,6 +30,7 @@ from tests.benchmarks.training import Work, traced_only  # noqa: E402
 if TYPE_CHECKING:
     import torch
 
+    from tests.benchmarks.parity_model import Plan
     from tests.benchmarks.step import Row
 
 SMALL = "--small" in sys.argv
@@ -149,23 +150,33 @@ def planner() -> list[Check]:
 
 
 def likeness() -> list[Check]:
-    """LoRA gradients on a model trained in full, by form, and a LoRA's run on nf4."""
+    """LoRA gradients on a model trained in full, by form."""
     from tests.benchmarks import loss_parity
-    from tests.benchmarks.parity_model import SMALL as FEW
-    from tests.benchmarks.parity_model import Plan
 
-    state = loss_parity.STATE / "small" if SMALL else loss_parity.STATE
-    plan, device = FEW if SMALL else Plan(), place()
-    found = loss_parity.gradients(plan, state, device, clips=2 if SMALL else loss_parity.CLIPS)
-    checks = [at_least(f"cosine of LoRA gradients, {form} beside bf16", found[form].cosine, bar, ".4f") for form, bar in COSINES.items()]
-    runs = loss_parity.tuning(plan, state, device, *((3, 1) if SMALL else ()))
+    plan, state = trained_in_full()
+    found = loss_parity.gradients(plan, state, place(), clips=2 if SMALL else loss_parity.CLIPS)
+    return [at_least(f"cosine of LoRA gradients, {form} beside bf16", found[form].cosine, bar, ".4f") for form, bar in COSINES.items()]
+
+
+def tuned_on_nf4() -> list[Check]:
+    """A LoRA's run on nf4 beside one on bf16, on the same model."""
+    from tests.benchmarks import loss_parity
+
+    plan, state = trained_in_full()
+    runs = loss_parity.tuning(plan, state, place(), *((3, 1) if SMALL else ()))
     apart = runs["nf4"].after / runs[loss_parity.BASE].after - 1
     learnt = runs[loss_parity.BASE].after / runs[loss_parity.BASE].before
     return [
-        *checks,
         at_most("held-out loss of the LoRA on bf16 over that without", learnt, LEARNT, ".3f"),
         at_most("held-out loss, nf4 off bf16's", abs(apart), NF4_LOSS, ".2%"),
     ]
+
+
+def trained_in_full() -> tuple[Plan, Path]:
+    """The model of lines 51 and 53, and the folder that keeps its weights from one to the other."""
+    from tests.benchmarks import loss_parity, parity_model
+
+    return (parity_model.SMALL, loss_parity.STATE / "small") if SMALL else (parity_model.Plan(), loss_parity.STATE)
 
 
 def demo_runs() -> list[Check]:
@@ -281,7 +292,8 @@ ON_GPU |= {
     3: ("Block swap", block_swap),
     4: ("The planner", planner),
     51: ("Gradients on quantised weights", likeness),
-    52: ("Runs on quantised weights", demo_runs),
+    52: ("The demo's runs on quantised weights", demo_runs),
+    53: ("A LoRA's run on nf4", tuned_on_nf4),
     61: ("Out of memory at step 5", out_of_memory),
     62: ("Twelve shapes without falling back", shapes),
     71: ("Steps by Train in ComfyUI", partial(trained_in_comfyui, 0)),
