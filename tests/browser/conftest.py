@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.browser.canvas import Canvas
 from tests.host.comfy_server import ComfyServer
 
 VIEW = {"width": 1600, "height": 1000}
+RENDERERS = ("classic", "nodes 2.0")
 
 
 @pytest.fixture(scope="session")
@@ -42,13 +44,33 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(params=["classic", "nodes 2.0"])
+@contextmanager
+def opened(renderer: str, server: ComfyServer, browser: Any, pictures: Path) -> Iterator[Canvas]:
+    context = browser.new_context(viewport=VIEW)
+    canvas = Canvas(context.new_page(), server, pictures, renderer)
+    canvas.open()
+    yield canvas
+    context.close()
+
+
+@pytest.fixture(params=RENDERERS)
 def canvas(request: pytest.FixtureRequest, server: ComfyServer, browser: Any, pictures: Path) -> Iterator[Canvas]:
     """A fresh page in one of the two renderers."""
-    context = browser.new_context(viewport=VIEW)
-    opened = Canvas(context.new_page(), server, pictures, request.param)
-    opened.open()
-    yield opened
-    opened.picture(f"end of {request.node.originalname}")
-    server.post("/interrupt", {})
-    context.close()
+    with opened(request.param, server, browser, pictures) as fresh:
+        yield fresh
+        fresh.picture(f"end of {request.node.originalname}")
+        server.post("/interrupt", {})
+
+
+@pytest.fixture(scope="module", params=RENDERERS)
+def shared_page(request: pytest.FixtureRequest, server: ComfyServer, browser: Any, pictures: Path) -> Iterator[Canvas]:
+    with opened(request.param, server, browser, pictures) as page:
+        yield page
+
+
+@pytest.fixture
+def shared_canvas(request: pytest.FixtureRequest, shared_page: Canvas) -> Iterator[Canvas]:
+    """A page for tests that only open workflows: a fresh one takes about ten seconds."""
+    shared_page.errors.clear()
+    yield shared_page
+    shared_page.picture(f"end of {request.node.name}")

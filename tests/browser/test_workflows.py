@@ -38,7 +38,8 @@ def linked(node: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_opens_as_saved(canvas: Canvas, name: str) -> None:
+def test_opens_as_saved(shared_canvas: Canvas, name: str) -> None:
+    canvas = shared_canvas
     saved = {str(node["id"]): node for node in canvas.open_template(name)["nodes"]}
     canvas.page.wait_for_timeout(1500)
     opened = {str(node["id"]): node for node in canvas.page.evaluate(OPENED)}
