@@ -25,7 +25,7 @@ class Compute:
     def __init__(self, settings: ComputeSettings) -> None:
         self.settings = settings
         self.device = _device(settings.device)
-        self.dtype: torch.dtype = _dtype(settings.dtype, self.device)
+        self.dtype: torch.dtype = dtype_of(settings.dtype, self.device.type == "cuda" and _has_bf16(self.device))
         self.deterministic = settings.deterministic
         if self.deterministic and self.device.type == "cuda":
             _repeatable_products()
@@ -123,11 +123,12 @@ def _device(name: str) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if device.type == "cuda" and device.index is None else device
 
 
-def _dtype(name: str, device: torch.device) -> torch.dtype:
+def dtype_of(name: str, has_bf16: bool) -> torch.dtype:
+    """What compute.dtype stands for on a card that has bf16, or on one or a CPU that has not."""
     import torch
 
     if name == "auto":
-        return torch.bfloat16 if device.type == "cuda" and _has_bf16(device) else torch.float32
+        return torch.bfloat16 if has_bf16 else torch.float32
     return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
 
 

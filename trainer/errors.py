@@ -40,6 +40,11 @@ def fail(where: str, found: str, cure: str = "") -> UserError:
     return UserError(Problem(where, found, cure))
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of a library says first; its kind if it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def closest(name: str, known: Sequence[str], least: float = 0.6) -> str:
     """The known name that is spelt most like this one, at least to this ratio of `difflib`; empty if none is."""
     return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=least)), "")

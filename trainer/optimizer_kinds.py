@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .job import OptimizerSettings
 
 LIBRARY = "pytorch_optimizer"
+AVERAGING = "schedulefree"  # how its classes begin that average the weights
 Arguments = Callable[["OptimizerSettings"], dict[str, Any]]
 
 
@@ -30,8 +31,10 @@ class Kind:
     package: str  # "" takes the first that works, as `_eight_bit` says
     class_name: str
     rates: tuple[float, float]  # its usual learning rates, from and to
-    state_bytes: float  # what it keeps for each trained number; of those with factored state that of a matrix, beside its rows and columns
+    state_bytes: float  # what it keeps for each trained number
     arguments: Arguments
+    factored: int = 0  # of how many numbers more it keeps the means of each matrix's rows and columns alone, in float32
+    averages: bool = False  # samples are drawn with averages of the weights, while these are kept beside them
 
 
 def _adam(settings: OptimizerSettings) -> dict[str, Any]:
@@ -68,11 +71,11 @@ def _momentum(settings: OptimizerSettings) -> dict[str, Any]:
 KINDS: dict[str, Kind] = {
     "AdamW": Kind("torch.optim", "AdamW", (5e-6, 2e-3), 8, _adam),
     "AdamW 8-bit": Kind("", "AdamW8bit", (5e-6, 2e-3), 2.1, _adam),
-    "Adafactor": Kind("torch.optim", "Adafactor", (5e-6, 2e-3), 0, _adafactor),
+    "Adafactor": Kind("torch.optim", "Adafactor", (5e-6, 2e-3), 0, _adafactor, factored=1),
     "Lion": Kind(LIBRARY, "Lion", (2e-6, 1e-4), 4, _adam),
     "Prodigy": Kind(LIBRARY, "Prodigy", (0.3, 1.0), 16, _prodigy),
-    "Schedule-free AdamW": Kind(LIBRARY, "ScheduleFreeAdamW", (3e-4, 1e-2), 8, _adam),
-    "CAME": Kind(LIBRARY, "CAME", (5e-6, 1e-3), 4, _came),
+    "Schedule-free AdamW": Kind(LIBRARY, "ScheduleFreeAdamW", (3e-4, 1e-2), 8, _adam, averages=True),
+    "CAME": Kind(LIBRARY, "CAME", (5e-6, 1e-3), 4, _came, factored=2),
     "Muon": Kind("torch.optim", "Muon", (5e-6, 2e-3), 4, _muon),
     "StableAdamW": Kind(LIBRARY, "StableAdamW", (5e-6, 2e-3), 8, _adam),
     "SGD": Kind("torch.optim", "SGD", (1e-3, 1.0), 4, _momentum),
@@ -85,6 +88,11 @@ def own_name(settings: OptimizerSettings) -> str:
     wanted = settings.other.strip().lower() if settings.name == "other" else ""
     same = (name for name, kind in KINDS.items() if kind.package == LIBRARY and kind.class_name.lower() == wanted != "")
     return next(same, settings.name)
+
+
+def averages(settings: OptimizerSettings) -> bool:
+    """Whether samples are drawn with averages of the weights, while these are kept beside them."""
+    return KINDS[own_name(settings)].averages or settings.other.strip().lower().startswith(AVERAGING)
 
 
 def usual_rate(settings: OptimizerSettings) -> str:

@@ -33,7 +33,7 @@ _CURE = "Choose another optimizer or options; it must step without a closure, a 
 def check_optimizer(job: TrainingJob) -> list[Problem]:
     """What is wrong with the job's optimizer: a package, a name, an option, a step that fails, a state that cannot be saved, LoRA+.
 
-    Plain AdamW is known and not tried; neither is what the table of combinations refuses.
+    Plain AdamW is known and not tried; neither is what lacks a class or a beta1.
     """
     settings = job.optimizer
     told = {setting for problem in illegal(job) for setting in problem.where.split(", ")}
@@ -92,7 +92,7 @@ class _Trial:
             raise ValueError("it has no learning rate that could be set")
 
     def step(self, number: int) -> None:
-        """Does step `number` as `train_step` does."""
+        """Does step `number` as `gradients` and `update` of a run do."""
         import torch
 
         random = _random_state(self.parameters[0].device)

@@ -115,7 +115,7 @@ def preset(spec: FamilySpec, goal: Goal, memory: float, experts: int | None = No
 
 
 def _sizes(spec: FamilySpec, row: Row, longer: int) -> tuple[tuple[tuple[int, int, int], ...], int]:
-    """The buckets, longest first, and the batch that holds no more than the table's row.
+    """The buckets, longest first, and the batch that holds about what the table's row does.
 
     Of `longer` frames the batch is smaller, and where it is one already the area. Clips that are too short for them have
     the row's own frames.

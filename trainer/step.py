@@ -46,13 +46,6 @@ class StepResult:
     skipped: bool  # fp16 only: the scaled gradients overflowed, the scale was lowered and no weight changed
 
 
-def train_step(step: int, job: TrainingJob, state: TrainState, objective: Objective, compute: Compute, log: EventLog) -> StepResult:
-    """One whole optimizer step: `gradients`, then `update`."""
-    result = gradients(step, job, state, objective, compute, log)
-    update(state)
-    return result
-
-
 def gradients(step: int, job: TrainingJob, state: TrainState, objective: Objective, compute: Compute, log: EventLog) -> StepResult:
     """Gathers the step's micro-batches, adds up their gradients and clips them; weights stay as they are, so that it can be repeated.
 

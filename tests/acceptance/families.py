@@ -17,7 +17,8 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
 from tests.acceptance.lines import Check, Lines, Skipped, at_most, main, passed_tests  # noqa: E402
-from tests.benchmarks.families import FULL, STEPS  # noqa: E402
+from tests.benchmarks.full_size import FULL  # noqa: E402
+from tests.benchmarks.training import STEPS  # noqa: E402
 
 FAMILIES = "tests/models/test_families.py"
 

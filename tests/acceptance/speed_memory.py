@@ -48,13 +48,13 @@ UNQUANTIZED, QUANTIZED = f"{AUTO} bf16", f"{AUTO} fp8"
 WITHOUT_FP8, UTILISATION = 1.4, 0.45  # of lines 11 and 12; plain's at 81 frames
 CAP_AIM = 1.25
 SWAP, PEAK, TIME = 1.10, 0.08, 0.20
-SETTINGS = 12
+FEWEST_SETTINGS = 12
 COSINES = {"fp8": 0.99, "fp8 products": 0.99, "int8": 0.99, "nf4": 0.95}
 LOSSES = {"fp8": 0.02, "fp8 products": 0.02, "int8": 0.02}
 LEARNT = 0.95  # of the loss without a LoRA: runs that learned less are alike for nothing
 NF4_LOSS = 0.05  # on a model of 1.4 G weights: the demo's 3.4 M leave no room for 4 bits, whose rounding alone raises its loss by 18 %
 OOM_STEP, OOM_STEPS, SAME_LOSS = 5, 8, 1e-3
-OUT = Path(os.environ.get("OUT") or tempfile.gettempdir())  # for pictures and figures
+OUT = Path(os.environ.get("OUT") or tempfile.gettempdir())  # for the picture of line 52
 
 
 def place() -> torch.device:
@@ -142,7 +142,7 @@ def planner() -> list[Check]:
     from tests.benchmarks.plan import table
 
     found = table(place(), (4, 9) if SMALL else ())
-    checks = [at_least("settings measured", len(found), SETTINGS, "d")]
+    checks = [at_least("settings measured", len(found), FEWEST_SETTINGS, "d")]
     for beside in found:
         checks.append(at_most(f"peak of setting {beside.number}, off by", beside.peak_error, PEAK, ".1%"))
         checks.append(at_most(f"step of setting {beside.number}, off by", beside.time_error, TIME, ".1%"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
 from tests.benchmarks.full_size import FULL, as_json  # noqa: E402
-from tests.benchmarks.training import RANK, STEPS, Measured, Steps, Work, measured, ours, plain  # noqa: E402
-
-__all__ = ["FULL", "STEPS", "row", "told"]
+from tests.benchmarks.training import RANK, Measured, Steps, Work, measured, ours, plain  # noqa: E402
 
 
 def row(name: str, device: str = "cuda", small: bool = False) -> dict[str, Any]:
@@ -57,7 +54,7 @@ def main(names: list[str]) -> None:
             print(f"{name:14} {type(error).__name__}: {str(error)[:600]}", flush=True)
             continue
         print(told(found), flush=True)
-        shown = {key: asdict(value) if isinstance(value, Measured) else value for key, value in found.items()}
+        shown = {key: value.figures if isinstance(value, Measured) else value for key, value in found.items()}
         print(as_json(shown), file=sys.stderr)
 
 

@@ -67,7 +67,7 @@ class Loaded:
 
 
 class Watch:
-    """The largest RssAnon, and the largest tensor bytes, of this process since it was made."""
+    """The largest RssAnon of this process since it was made."""
 
     def __init__(self) -> None:
         self.start = self.peak = anonymous()

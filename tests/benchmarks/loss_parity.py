@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +55,7 @@ class Likeness:
 
 def gradients(plan: Plan, state: Path, device: torch.device, forms: Sequence[str] = FORMS, clips: int = CLIPS) -> dict[str, Likeness]:
     """Each form's likeness to bf16; the last, "bf16 again", is bf16 beside itself."""
-    weights, _ = trained(state, plan, device)
+    weights = trained(state, plan, device)
     examples = examples_of(unseen(clips), device)
     base, loss = gradients_of(weights, plan, BASE, examples, device)
     print(f"  bf16: loss {loss:.4f}", flush=True)
@@ -102,19 +102,17 @@ def adapted(weights: Mapping[str, Tensor], plan: Plan, form: str, kept: str, dev
     from trainer.memory.assembly import Assembly
     from trainer.models import open_model
 
-    choices = replace(choices_of(f"{form} eager {kept}"), offload=0.0)
+    choices = choices_of(f"{form} eager {kept}")
     transformer = held(weights, plan, choices.weights, device)
     lora = Lora.attach(transformer, open_model(FOLDER).spec, AdapterSettings(rank=RANK), 0)
     lora.train(True)
-    assembly = Assembly(transformer, choices, device, EventLog(Heard()))
-    assembly.place()
+    Assembly(transformer, choices, device, EventLog(Heard())).place()
     yield transformer, lora
-    assembly.close()
 
 
 def tuning(plan: Plan, state: Path, device: torch.device, steps: int = TUNING, scenes: int = SCENES) -> dict[str, Trained]:
     """A LoRA on bf16 and one on nf4, each judged on bf16 as it will be used; of nf4 also on the weights it was trained on."""
-    weights, _ = trained(state, plan, device)
+    weights = trained(state, plan, device)
     known = unseen(scenes + SHOWN)
     held_out, clips = examples_of(known[:scenes], device), examples_of(known[scenes:], device)
     found = {}

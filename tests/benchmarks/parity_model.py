@@ -59,20 +59,20 @@ class Examples:
     texts: Tensor
 
 
-def trained(folder: Path, plan: Plan, device: torch.device) -> tuple[dict[str, Tensor], float]:
-    """The weights, float32 on the host, and the loss at the end: those that lie in `folder`, else trained in full and saved there."""
+def trained(folder: Path, plan: Plan, device: torch.device) -> dict[str, Tensor]:
+    """The weights, float32 on the host: those that lie in `folder`, else trained in full and saved there."""
     from safetensors.torch import load_file, save_file
 
     file = folder / FILE
     if file.is_file():
-        return load_file(file), float("nan")
-    state, loss = _train(plan, device)
+        return load_file(file)
+    state = _train(plan, device)
     folder.mkdir(parents=True, exist_ok=True)
     save_file(state, file)
-    return state, loss
+    return state
 
 
-def _train(plan: Plan, device: torch.device) -> tuple[dict[str, Tensor], float]:
+def _train(plan: Plan, device: torch.device) -> dict[str, Tensor]:
     import torch
     from diffusers import WanTransformer3DModel
 
@@ -88,7 +88,7 @@ def _train(plan: Plan, device: torch.device) -> tuple[dict[str, Tensor], float]:
     latents, ids = _latent_bank(demo.vae, plan.bank, HELD_OUT_SEED - 2, device.type)
     print(f"  {sum(p.numel() for p in transformer.parameters()) / 1e9:.2f} G weights, bank {time.perf_counter() - start:.0f} s", flush=True)
     optimizer = torch.optim.AdamW(transformer.parameters(), RATE, betas=(0.9, 0.99), weight_decay=0.01, fused=device.type == "cuda")
-    schedule, losses = Schedule(plan.steps, RATE, plan.seconds, warmup=min(WARM_UP, plan.steps)), list[Any]()
+    schedule = Schedule(plan.steps, RATE, plan.seconds, warmup=min(WARM_UP, plan.steps))
 
     def loss(clean: Tensor, texts: Tensor) -> Tensor:
         return _loss(transformer, clean.float(), texts)
@@ -107,7 +107,7 @@ def _train(plan: Plan, device: torch.device) -> tuple[dict[str, Tensor], float]:
         file=sys.stderr,
         flush=True,
     )
-    return {name: value.detach().to("cpu").contiguous() for name, value in transformer.state_dict().items()}, sum(losses) / 4
+    return {name: value.detach().to("cpu").contiguous() for name, value in transformer.state_dict().items()}
 
 
 def examples_of(scenes: Sequence[Scene], device: torch.device) -> Examples:

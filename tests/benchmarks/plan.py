@@ -55,9 +55,8 @@ STEPS = 1000  # that the planner takes a run to have
 
 @dataclass(frozen=True)
 class Predicted:
-    """What the planner says: peak GiB of the allocator, seconds of a step and of compiling, and the choices that these are for."""
+    """What the planner says: peak GiB of the allocator, seconds of a step and of compiling."""
 
-    choices: Choices
     peak_gib: float
     seconds: float
     compile_seconds: float
@@ -98,7 +97,7 @@ class Beside:
 def predicted(work: Work, choices: Choices, device: torch.device) -> Predicted:
     """The planner's prediction for choices."""
     said = predictor_of(work, device).predict(choices)
-    return Predicted(choices, said.peak / GIB, said.seconds, said.compile_seconds)
+    return Predicted(said.peak / GIB, said.seconds, said.compile_seconds)
 
 
 def planned(work: Work, device: torch.device, cap: float = 0.0, weights: Weights = "auto", compiler: bool = True) -> Choices:

@@ -159,7 +159,7 @@ def test_quantised_models_are_made_and_trained(words: str) -> None:
 
 def test_the_planner_is_asked() -> None:
     said = predicted(WAN, choices_of(EAGER), CPU)
-    assert said.peak_gib > 0 and said.seconds > 0 and said.choices == choices_of(EAGER)
+    assert said.peak_gib > 0 and said.seconds > 0 and said.compile_seconds == 0
     assert planned(WAN, CPU, cap=7.0, weights="nf4").weights == "nf4" and not planned(WAN, CPU, compiler=False).compile
 
 

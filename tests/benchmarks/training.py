@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -113,7 +113,6 @@ class Way:
     sizes: Sequence[Size] = ()
     deterministic: bool = False
     switch_every: int = 10
-    settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # of the job
 
 
 def ours(work: Work, choices: Choices, device: torch.device, way: Way | None = None) -> Steps:
@@ -134,8 +133,6 @@ def ours(work: Work, choices: Choices, device: torch.device, way: Way | None = N
         "objective": {"first_frame_probability": 0.0},  # as plain's steps are
         "schedule": {"steps": 100_000, "batch_size": work.batch, "switch_every": way.switch_every, "seed": SEED},
     }
-    for part, own in way.settings.items():
-        settings[part] = {**settings.get(part, {}), **own}
     job, family, log = TrainingJob.parse(settings), opened(work.model, work.small), EventLog(heard)
     compute = Compute(job.compute)
     stack.enter_context(compute.repeatable())

@@ -21,7 +21,7 @@ from trainer.memory.frozen import FrozenLinear
 from trainer.memory.prediction import Micro, Predictor
 from trainer.memory.quantize import quantized
 from trainer.memory.rehearsal import prepared
-from trainer.memory.stored_weights import stored_weights
+from trainer.memory.stored_weights import StoredWeights, stored_weights
 from trainer.memory.twin import twin_of
 from trainer.models import open_model
 from trainer.models.base import ModelFamily
@@ -71,6 +71,16 @@ def test_a_folders_fp8_weights_are_loaded_in_the_runs_precision(tmp_path: Path) 
     family = open_model(folder)
     assert {p.dtype for n, p in family.load_transformer(torch.bfloat16).named_parameters() if n.endswith("to_q.weight")} == {torch.bfloat16}
     assert stored_weights(family, torch.bfloat16) is None
+
+
+def test_layers_outside_of_the_blocks_alone_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    family = open_model(write_tiny_wan(tmp_path))
+    layer, (rows, columns) = next(pair for pair in family.layer_shapes.items() if not pair[0].startswith("blocks."))
+    plain = predictor(family, torch.bfloat16)
+    monkeypatch.setattr(type(family.files), "kept_quantised", lambda *_: {f"{layer}.weight": ("float8_e4m3fn", rows * columns)})
+    assert stored_weights(family, torch.bfloat16) == StoredWeights("", 2, rows * columns)
+    held = predictor(family, torch.bfloat16)
+    assert held.form(Choices()) == "" and held.weights_on_card(Choices()) == plain.weights_on_card(Choices()) - rows * columns
 
 
 def test_what_a_library_quantised_is_counted_by_its_header(tmp_path: Path) -> None:

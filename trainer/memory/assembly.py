@@ -5,7 +5,6 @@ The order is fixed: weights are loaded and quantised, the adapter is attached, t
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,8 +18,9 @@ from torch import Tensor, nn
 from ..errors import fail
 from .activations import HostActivations
 from .blocks import blocks_of
+from .card import GB
 from .checkpointing import checkpointed
-from .choices import LIGHTER, Checkpointing, Choices, lighter_blocks
+from .choices import LIGHTER, Checkpointing, Choices, lighter_blocks, offloaded_blocks
 from .frozen import set_fp8_products
 from .host_memory import HostBytes, remove_left_over
 from .swap import BlockSwap, before_backward, frozen_tensors
@@ -28,8 +28,7 @@ from .swap import BlockSwap, before_backward, frozen_tensors
 if TYPE_CHECKING:
     from ..events import EventLog
 
-GIB = 2**30
-DISK_RESERVE = GIB
+DISK_RESERVE = GB
 
 
 class Assembly:
@@ -64,7 +63,7 @@ class Assembly:
         self.placed = False
 
     def undo(self) -> None:
-        """Leaves the transformer on the host as it was."""
+        """Leaves the transformer on the host as it was, but for products in fp8, which the next assembly sets."""
         self.park()
         if self._swap:
             self._swap.leave()
@@ -95,7 +94,7 @@ class Assembly:
 
     def _swapped(self, scratch: Path | None) -> BlockSwap | None:
         """Of the blocks as many as are to lie on the host, spread evenly, so that each copy has the others' work to hide behind."""
-        count = math.ceil(self.choices.offload * len(self._blocks) - 1e-9)
+        count = offloaded_blocks(self.choices, len(self._blocks))
         if not count:
             return None
         total = len(self._blocks)
@@ -133,5 +132,5 @@ def _require_room(folder: Path, size: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     remove_left_over(folder)
     if (free := shutil.disk_usage(folder).free) < size + DISK_RESERVE:
-        found = f"has {free / GIB:.1f} GiB free, and offloaded weights need {size / GIB:.1f}: neither card nor host memory holds them."
+        found = f"has {free / GB:.1f} GiB free, and offloaded weights need {size / GB:.1f}: neither card nor host memory holds them."
         raise fail(str(folder), found, "Free some of that disk, or set memory.weights to nf4.")

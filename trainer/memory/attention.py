@@ -51,7 +51,7 @@ class Attention:
     def _pinned(self, kernel: str) -> AbstractContextManager[object]:
         compute = self._compute
         if (kernel == "auto" and compute.device.type != "cuda") or (compute.deterministic and kernel in ("auto", "flash")):
-            return nullcontext()  # PyTorch has only one, or `Compute.repeatable` pins flash and math
+            return nullcontext()  # on a CPU PyTorch chooses, and `Compute.repeatable` pins flash and math
         if kernel in THROUGH_DIFFUSERS:
             return _through_diffusers(kernel, _torch_kernels("auto", compute.device))
         if kernel == "flash-attn 3":

@@ -22,10 +22,5 @@ def blocks_of(transformer: nn.Module) -> dict[str, nn.Module]:
         for name, layers in transformer.named_children()
         if isinstance(layers, nn.ModuleList)
         for number, block in enumerate(layers)
-        if any(_kind(part) in known for part in (block, *block.children()))  # some are wrapped
+        if any(type(part).__name__ in known for part in (block, *block.children()))  # some are wrapped
     }
-
-
-def _kind(block: nn.Module) -> str:
-    """The name of a block's class, without that which a library or we put around it."""
-    return next(kind.__name__ for kind in type(block).__mro__ if not kind.__module__.startswith("trainer."))

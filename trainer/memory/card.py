@@ -46,6 +46,11 @@ class Card:
         return self.fp32 if dtype == torch.float32 else self.bf16
 
     @property
+    def has_bf16(self) -> bool:
+        """Whether it computes bf16 itself; older ones imitate it."""
+        return self.capability >= (8, 0)
+
+    @property
     def fp8_products(self) -> bool:
         """Whether it multiplies in fp8."""
         return self.capability >= (8, 9) and self.fp8 > 0
@@ -129,7 +134,7 @@ def card_at(device: torch.device) -> Card:
     capability = torch.cuda.get_device_capability(device)
     card = replace(known, name=about.name, memory=about.total_memory / GB, processors=about.multi_processor_count, capability=capability)
     card = replace(card, fp32=_products(device, torch.float32), bandwidth=_bandwidth(device), pcie=_pcie(device))
-    if capability < (8, 0):  # it would imitate bf16
+    if not card.has_bf16:
         return card
     bf16 = _products(device, torch.bfloat16)
     return replace(card, bf16=bf16, fp8=card.fp8 and card.fp8 / known.bf16 * bf16)

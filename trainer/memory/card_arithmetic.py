@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 aten = torch.ops.aten
 IN_FLOAT32 = {  # of autocast on a card (ATen/autocast_mode.h); CPU autocast leaves them as they are
-    functional.layer_norm, functional.group_norm, functional.softmax, functional.softplus, functional.mse_loss, torch.softmax,
+    functional.layer_norm, functional.group_norm, functional.softmax, functional.softplus, torch.softmax,
     Tensor.softmax, torch.exp, Tensor.exp, torch.log, Tensor.log, torch.pow, Tensor.pow, Tensor.__pow__, torch.rsqrt, Tensor.rsqrt,
     torch.reciprocal, Tensor.reciprocal, torch.sum, Tensor.sum, torch.cumsum, Tensor.cumsum, torch.norm, Tensor.norm,
     torch.linalg.vector_norm,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -15,6 +16,7 @@ Checkpointing = Literal["off", "light", "selective", "full", "offloaded"]
 
 LESS: dict[Checkpointing, Checkpointing] = {"off": "light", "light": "selective", "selective": "full"}  # what takes less memory
 LIGHTER: dict[Checkpointing, Checkpointing] = {less: more for more, less in LESS.items()}
+PLACES = 2  # on the card for offloaded blocks: of the one that computes, and of the next
 NOTCH = 0.25  # of the blocks, that are offloaded or keep less at once when memory ran out
 
 
@@ -33,7 +35,6 @@ class Choices:
     lighter: float = 0.0  # share of the blocks, the last ones, that are checkpointed as LIGHTER says
     compile: bool = False
     fp8_products: bool = False
-    attention: str = "auto"  # as compute.attention
     on_disk: bool = False  # whether offloaded weights lie in a file rather than in memory
     at_once: int = 0  # examples of a micro-batch that are computed together at most, their gradients added up; 0 has no limit
 
@@ -87,6 +88,11 @@ class Decoding:
         return ", ".join(parts)
 
 
+def offloaded_blocks(choices: Choices, blocks: int) -> int:
+    """How many of the blocks have their weights on the host."""
+    return math.ceil(choices.offload * blocks - 1e-6)
+
+
 def lighter_blocks(choices: Choices, blocks: int) -> int:
     """How many of the blocks, the last ones, are checkpointed lighter."""
     return int(choices.lighter * blocks + 1e-6)
@@ -100,5 +106,4 @@ def settled(memory: MemorySettings, compute: ComputeSettings) -> Choices:
         checkpointing="full" if memory.gradient_checkpointing == "auto" else memory.gradient_checkpointing,
         compile=compute.compile == "on",
         fp8_products=compute.fp8_products == "on",
-        attention=compute.attention,
     )

@@ -107,7 +107,7 @@ def representatives(micros: Sequence[Micro]) -> list[Micro]:
     """The micro-batches that take most memory, as a whole and in each split, and in place of all others the middle one of them."""
     largest = dict.fromkeys(max(micros, key=lambda micro: micro.in_pieces(size)[0].size()) for size in (0, *SPLIT))
     others = sorted((micro for micro in micros if micro not in largest), key=Micro.size)
-    middle = [replace(others[len(others) // 2], share=sum(micro.share for micro in others))] if others else []
+    middle = [replace(others[len(others) // 2], count=sum(micro.count for micro in others))] if others else []
     return [*largest, *middle]
 
 
@@ -115,7 +115,7 @@ def _weights(predictor: Predictor, memory: MemorySettings) -> list[Weights]:
     """The forms of weights to try, the most exact first."""
     if memory.weights != "auto":
         return [memory.weights]
-    return ["as stored", "nf4"] if predictor.stored else ["as stored", "fp8", "nf4"]
+    return ["as stored", "nf4"] if predictor.form(Choices()) else ["as stored", "fp8", "nf4"]
 
 
 def _of_weights(

@@ -28,6 +28,7 @@ def plan_of_job(
     import torch
 
     from ..combinations import illegal
+    from ..compute import dtype_of
     from ..optimizer_trial import check_optimizer
     from .examples import planned_micros
     from .plan import make_plan
@@ -46,9 +47,7 @@ def plan_of_job(
             raise UserError(problems)
         card, free = card_for(card_name)
         micros, size = planned_micros(job, family)
-        wanted = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "auto": torch.bfloat16}[job.compute.dtype]
-        dtype = torch.float32 if job.compute.dtype == "auto" and card.capability < (8, 0) else wanted
-        plan = make_plan(job, family, micros, size, card, dtype, free, say=say)
+        plan = make_plan(job, family, micros, size, card, dtype_of(job.compute.dtype, card.has_bf16), free, say=say)
         return replace(plan, model=f"{plan.model}, {said}") if said else plan
 
 

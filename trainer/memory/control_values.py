@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 aten = torch.ops.aten
-LARGEST = 1 << 22  # elements of a tensor that keeps its values
+MOST = 1 << 22  # elements of a tensor that keeps its values
 
 
 def waits(func: Any, args: Any) -> bool:
@@ -26,11 +26,11 @@ def waits(func: Any, args: Any) -> bool:
 def kept_real(func: Any, args: Any, kwargs: Any) -> Any:
     """The result of an operation on small real tensors alone, such as masks and timesteps; None for any other."""
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-    if not tensors or any(isinstance(tensor, FakeTensor) or tensor.numel() > LARGEST for tensor in tensors):
+    if not tensors or any(isinstance(tensor, FakeTensor) or tensor.numel() > MOST for tensor in tensors):
         return None
     if func._overloadpacket in (aten.expand, aten.repeat, aten.bmm, aten.mm):  # what may become large
         sizes = [leaf for leaf in tree_leaves(args[1]) if isinstance(leaf, int)] if len(args) > 1 else []
-        if torch.Size(size for size in sizes if size > 0).numel() > LARGEST:
+        if torch.Size(size for size in sizes if size > 0).numel() > MOST:
             return None
     with unset_fake_temporarily():
         return func(*args, **kwargs)

@@ -54,6 +54,10 @@ class Storage:
     end: int = -1
     cluster: int = -1  # of pointwise operations between two others, in which it was read last
 
+    def freed_by(self, time: int) -> bool:
+        """Whether it is gone after so many operations."""
+        return 0 <= self.end <= time
+
 
 @dataclass(eq=False)
 class Entry:
@@ -124,8 +128,9 @@ class Ledger(TorchDispatchMode):
         if func._overloadpacket in (aten._local_scalar_dense, aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten.detach):
             return
         moved = sum(map(_bytes, [*given, *(fresh or made)]))
-        if kind == "masked attention" and _by_rows(args[3 + (len(args) > 6)]):
-            moved += args[3 + (len(args) > 6)].numel() * 2  # every head reads it
+        mask = args[4 if func._overloadpacket in ATTENTION_BACKWARD else 3] if kind == "masked attention" else None
+        if mask is not None and _by_rows(mask):
+            moved += mask.numel() * 2  # every head reads it
         flops = 0 if plain else flop_registry[func._overloadpacket](*args, **kwargs, out_val=out)
         self.stretch.operations[Operation(kind, int(flops), moved, 0 if plain else made[0].numel())] += 1
         if not plain:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from .fp8_products import E4M3, LARGEST
+
 NAME = "nf4"
 BLOCK = 64  # numbers that share a size
 BYTES = BLOCK // 2 + 1  # of a block, with that of its size
 BINS = 1024
-E4M3, LARGEST = torch.float8_e4m3fn, 448.0
 # Quantiles of the normal distribution, evenly spaced on either side of zero, as the paper's appendix E lists them.
 CODES = (
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,

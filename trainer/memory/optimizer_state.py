@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, int]
 Layers = tuple[tuple[Shape, int], ...]  # rows and columns of layers that have a LoRA, and how many there are of each
-FACTORED = {"Adafactor": 1, "CAME": 2}  # of how many numbers each matrix keeps the means of its rows and columns alone, in float32
 ON_HOST = 8  # bytes a number beside the state where that is offloaded: torchao keeps the weights and their gradients there too
 SMALL = 512  # rows and columns of the layer that stands for all where an optimizer must be tried on real numbers
 STEPS = 2  # after which all state is there
@@ -52,8 +51,9 @@ def _state(settings: OptimizerSettings, layers: Layers, rank: int) -> int:
         if tried is not None:
             return tried
     trained = trained_numbers(layers, rank)
-    each = 0.0 if settings.name == "SGD" and not settings.beta1 else KINDS[settings.name].state_bytes
-    return int(each * trained + 4 * FACTORED.get(settings.name, 0) * trained / rank)
+    kind = KINDS[settings.name]
+    each = 0.0 if settings.name == "SGD" and not settings.beta1 else kind.state_bytes
+    return int(each * trained + 4 * kind.factored * trained / rank)
 
 
 @lru_cache

@@ -75,7 +75,7 @@ def _used(entries: Sequence[Entry]) -> list[Entry]:
     used: set[Storage] = set()
     found: list[Entry] = []
     for entry in reversed(entries):
-        if any(storage in used or not 0 <= storage.end <= entries[-1].time for storage in entry.made):
+        if any(storage in used or not storage.freed_by(entries[-1].time) for storage in entry.made):
             used.update(entry.read)
             found.append(entry)
     return found[::-1]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from .. import events
 from ..errors import Interrupted, UserError, fail
-from .card import CONTEXT, GB, Card, card_at, free_memory
+from .card import GB, Card, card_at, free_memory
 from .choices import Choices, Decoding
-from .choosing import FRAGMENTS, HOST_SHARE, Candidate, Limits, chosen, smallest, taken, triton_installed
+from .choosing import HOST_SHARE, Candidate, Limits, chosen, smallest, taken, triton_installed
 from .planned_adapter import planned_adapter
 from .prediction import Micro, Predictor
-from .reasons import explained, why
+from .reasons import advice_of, advice_of_vae, reasons_of, why
 from .sampling_memory import sampling_memory
 from .step_time import told
 from .stored_weights import stored_weights
@@ -49,7 +49,7 @@ class Plan:
     limit: float
     weights: float  # of training, those of the transformer
     adapter: float
-    activations: float
+    rest: float  # activations, gaps of the allocator, and what CUDA takes
     reasons: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
 
@@ -65,7 +65,7 @@ class Plan:
             ("compiled", ("yes" + (", products in fp8" if c.fp8_products else "")) if c.compile else "no"),
             (
                 "training",
-                f"{self.training:.1f} GB: weights {self.weights:.1f}, LoRA {self.adapter:.1f}, activations {self.activations:.1f}",
+                f"{self.training:.1f} GB: weights {self.weights:.1f}, LoRA {self.adapter:.1f}, activations and the rest {self.rest:.1f}",
             ),
             ("sampling", f"{self.sampling:.1f} GB{f', decoded with {self.decoding}' if str(self.decoding) else ''}"),
             ("encoding clips", f"{self.encoding:.1f} GB"),
@@ -95,7 +95,7 @@ def make_plan(
     from .cures import cheapest
 
     memory, compute = job.memory, job.compute
-    there_is = free or card.memory
+    there_is = card.memory if free is None else free
     limit = min(memory.fit_into or there_is, there_is)
     experts = len(trained_experts(family.spec, job.model.expert))
     accumulation = job.schedule.accumulation
@@ -152,21 +152,13 @@ def _free_host() -> float:
 def _plan(predictor: Predictor, found: Candidate, limits: Limits, job: TrainingJob, size: tuple[int, int, int]) -> Plan:
     prediction, choices, spec = found.prediction, found.choices, predictor.family.spec
     micro = predictor.largest(replace(choices, at_once=0))
-    vae, seer = vae_peaks(predictor.family, size, job.memory.vae_tiling), image_encoder_bytes(predictor.family, predictor.dtype)
+    vae, image_encoder = vae_peaks(predictor.family, size, job.memory.vae_tiling), image_encoder_bytes(predictor.family, predictor.dtype)
     forward = max(part.peak_forward for part in predictor.rehearsal(predictor.largest(choices), choices).parts)
-    sampling = sampling_memory(job, predictor.family, size, prediction, forward, limits.card, seer)
-    reasons, advice = explained(predictor, found, limits, job.memory)
-    reasons += why(sampling.decoding)
-    if job.compute.fp8_products == "on" and not choices.fp8_products:
-        reasons.append("no product is in fp8: that needs weights in fp8, and a card of RTX 40 or newer.")
-    if sampling.taken > limits.card:
-        advice.append("drawing samples takes more than there is: give samples.prompts a smaller size, or set samples.every=0.")
-    if sampling.tiling_helps:
-        advice.append("memory.vae_tiling=true lowers what decoding sample videos takes.")
-    encoding = taken(vae.weights + seer + (vae.encode or 0))
-    if encoding > limits.card:
-        cure = "set memory.vae_tiling=true, or smaller buckets" if vae.tiles and not job.memory.vae_tiling else "use smaller buckets"
-        advice.append(f"encoding clips takes more than there is: {cure}.")
+    sampling = sampling_memory(job, predictor.family, size, prediction, forward, limits.card, image_encoder)
+    encoding = taken(vae.weights + image_encoder + (vae.encode or 0))
+    may_tile = vae.tiles and not job.memory.vae_tiling
+    reasons = [*reasons_of(predictor, found, job), *why(sampling.decoding)]
+    advice = [*advice_of(predictor, found, limits), *advice_of_vae(sampling, encoding, limits, may_tile)]
     step, parked = prediction.seconds, prediction.weights if sampling.decoding.parked else 0
     return Plan(
         choices=choices,
@@ -180,11 +172,11 @@ def _plan(predictor: Predictor, found: Candidate, limits: Limits, job: TrainingJ
         training=taken(prediction.peak) / GB,
         sampling=sampling.taken / GB,
         encoding=encoding / GB,
-        host=(prediction.host + vae.weights + seer + parked) / GB,
+        host=(prediction.host + vae.weights + image_encoder + parked) / GB,
         limit=limits.card / GB,
         weights=prediction.weights / GB,
         adapter=prediction.adapter / GB,
-        activations=prediction.activations * FRAGMENTS / GB + CONTEXT,
+        rest=(taken(prediction.peak) - prediction.weights - prediction.adapter) / GB,
         reasons=tuple(reasons),
         advice=tuple(advice),
     )

@@ -11,10 +11,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..optimizer_settings import OptimizerSettings
-from .choices import LIGHTER, Checkpointing, Choices, lighter_blocks
+from .choices import LIGHTER, PLACES, Checkpointing, Choices, lighter_blocks, offloaded_blocks
 from .optimizer_state import Layers, state_on_card, state_on_host, trained_numbers, weight_bytes
 from .remembered import model_key, remembered
-from .step_time import compile_seconds, copy_seconds, step_seconds
+from .step_time import compile_seconds, copy_seconds, gradient_seconds, update_seconds
 
 if TYPE_CHECKING:
     import torch
@@ -25,18 +25,17 @@ if TYPE_CHECKING:
     from .rehearsal import Rehearsal, Shapes
     from .stored_weights import StoredWeights
 
-GIB = 1 << 30
-RING = 2  # offloaded blocks whose weights are on the card at a time
+AHEAD = 2  # blocks whose offloaded activations are on the card at a time
 WORKSPACE = 64 << 20  # bytes that cuBLAS takes of the allocator
 
 
 @dataclass(frozen=True)
 class Micro:
-    """A micro-batch: the shapes of its examples, how many, and its share of the steps."""
+    """A micro-batch: the shapes of its examples, how many, and how often it comes in a step, the mean, without accumulation."""
 
     shapes: Shapes
     batch: int = 1
-    share: float = 1.0
+    count: float = 1.0
     name: str = ""
 
     def size(self) -> int:
@@ -48,7 +47,7 @@ class Micro:
         if not 0 < size < self.batch:
             return [self]
         whole, left = divmod(self.batch, size)
-        return [replace(self, batch=size, share=self.share * whole), *([replace(self, batch=left)] if left else [])]
+        return [replace(self, batch=size, count=self.count * whole), *([replace(self, batch=left)] if left else [])]
 
 
 @dataclass(frozen=True)
@@ -152,13 +151,12 @@ class Predictor:
 
     def offloaded(self, choices: Choices) -> int:
         """How many blocks' weights lie on the host."""
-        return math.ceil(choices.offload * self.sizes.blocks - 1e-6)
+        return offloaded_blocks(choices, self.sizes.blocks)
 
     def weights_on_card(self, choices: Choices) -> int:
-        """Bytes of the transformer's weights on the card; of offloaded blocks a ring is there."""
+        """Bytes of the transformer's weights on the card; of offloaded blocks their places are there."""
         sizes, out = self.sizes, self.offloaded(choices)
-        ring = min(RING, out) if out else 0
-        return int(self._block(choices) * (sizes.blocks - out + ring * sizes.largest) + self._outside(choices))
+        return int(self._block(choices) * (sizes.blocks - out + min(PLACES, out) * sizes.largest) + self._outside(choices))
 
     def _block(self, choices: Choices) -> float:
         """Bytes of a block's weights, the mean."""
@@ -181,7 +179,7 @@ class Predictor:
         activations, host = self._activations(choices, rehearsal), int(block * out) + state_on_host(*trained)
         if choices.checkpointing == "offloaded":
             moved = sum(part.boundary * part.kind.count for part in rehearsal.parts)
-            stay = sum(sorted((part.boundary for part in rehearsal.parts), reverse=True)[:1]) * RING
+            stay = AHEAD * max(part.boundary for part in rehearsal.parts)
             activations, host = activations - max(moved - stay, 0), host + moved
         host += (self.experts - 1) * int(block * sizes.blocks + outside)
         on_disk = out > 0 and host > self.host
@@ -209,11 +207,11 @@ class Predictor:
         total = 0.0
         for micro in self.micros_of(choices):
             rehearsal = self.rehearsal(micro, choices)
-            computed = step_seconds(rehearsal, self.card, self.dtype, choices, self.sizes.adapter)
+            computed = gradient_seconds(rehearsal, self.card, self.dtype, choices.compile)
             kept = sum(part.boundary * part.kind.count for part in rehearsal.parts) if choices.checkpointing == "offloaded" else 0
             moved = copy_seconds(2 * copied, 2 * kept, self.card, on_disk)  # once forward and once backward
-            total += micro.share * max(computed, moved)
-        return total * self.accumulation
+            total += micro.count * max(computed, moved)
+        return total * self.accumulation + update_seconds(self.sizes.adapter, self.card)
 
     def _compiling(self, choices: Choices, rehearsal: Rehearsal) -> float:
         shapes = {(micro.shapes, micro.batch) for micro in self.micros_of(choices)}

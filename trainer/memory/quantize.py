@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from . import nf4
+from . import fp8_products, nf4
 from .frozen import FrozenWeight
 
 if TYPE_CHECKING:
     from .choices import Quantized
 
 INT8_LARGEST = 127.0
-PIECE = 1 << 19  # numbers that are quantised at once: what fits into a processor's cache
+IN_CACHE = 1 << 19  # numbers that are quantised at once: what fits into a processor's cache
 
 
 def quantized(weight: Tensor, form: Quantized) -> FrozenWeight:
     """A floating-point weight [out, in] in another form, on its device; a piece of it is converted at a time."""
-    rows = max(PIECE // max(weight.shape[1], 1), 1)
+    rows = max(IN_CACHE // max(weight.shape[1], 1), 1)
     pieces = [_FORMS[form](weight[start : start + rows].float()) for start in range(0, len(weight), rows)]
     data, scale = (torch.cat(parts) for parts in zip(*pieces, strict=True))
     return FrozenWeight(data, scale, NAMES[form], weight.shape[1])
 
 
 def _fp8(rows: Tensor) -> tuple[Tensor, Tensor]:
-    scale = _scale(rows, nf4.LARGEST)
-    return (rows / scale).to(nf4.E4M3).view(torch.uint8), scale
+    scale = _scale(rows, fp8_products.LARGEST)
+    return (rows / scale).to(fp8_products.E4M3).view(torch.uint8), scale
 
 
 def _int8(rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,10 +8,11 @@ from .card import GB
 from .step_time import DISK, told
 
 if TYPE_CHECKING:
-    from ..job import MemorySettings
+    from ..job import MemorySettings, TrainingJob
     from .choices import Decoding
     from .choosing import Candidate, Limits
     from .prediction import Predictor
+    from .sampling_memory import SamplingMemory
 
 
 def why(decoding: Decoding) -> list[str]:
@@ -24,10 +25,10 @@ def why(decoding: Decoding) -> list[str]:
     return reasons
 
 
-def explained(predictor: Predictor, found: Candidate, limits: Limits, memory: MemorySettings) -> tuple[list[str], list[str]]:
-    """Why it was chosen, and what would make it faster."""
-    choices, card = found.choices, predictor.card
-    reasons, advice = _of_weights(found, memory), list[str]()
+def reasons_of(predictor: Predictor, found: Candidate, job: TrainingJob) -> list[str]:
+    """Why it was chosen."""
+    choices, card, memory = found.choices, predictor.card, job.memory
+    reasons = _of_weights(found, memory)
     if choices.offload:
         blocks, free = predictor.offloaded(choices), memory.layer_offload_fraction < 0
         because = "all of them do not fit" if free else f"memory.layer_offload_fraction is {memory.layer_offload_fraction:g}"
@@ -41,6 +42,21 @@ def explained(predictor: Predictor, found: Candidate, limits: Limits, memory: Me
             f"offloaded blocks lie on disk, as the free host memory is too small for them; they are taken to be read at {DISK:g} GB/s, "
             f"and host memory is copied at {card.pcie:.0f}."
         )
+    if not choices.compile and not predictor.family.spec.compiles:
+        reasons.append("nothing is compiled: in this model's blocks the data decide what is computed.")
+    elif not choices.compile and not card.compiles:
+        reasons.append("nothing is compiled: this card is too old for Triton.")
+    if not card.fp8_products and predictor.in_fp8(choices):
+        reasons.append("weights are held in fp8 and multiplied in the run's precision: products in fp8 need a card of RTX 40 or newer.")
+    elif job.compute.fp8_products == "on" and not choices.fp8_products:
+        reasons.append("no product is in fp8: that needs weights in fp8, and a card of RTX 40 or newer.")
+    return reasons
+
+
+def advice_of(predictor: Predictor, found: Candidate, limits: Limits) -> list[str]:
+    """What would make training faster, or safe."""
+    choices, advice = found.choices, list[str]()
+    if choices.on_disk:
         advice.append("more host memory would make steps faster: offloaded blocks are read from disk twice a step.")
     if lacks := found.prediction.host_lacks:
         there = (found.prediction.host - lacks) / GB
@@ -48,16 +64,22 @@ def explained(predictor: Predictor, found: Candidate, limits: Limits, memory: Me
             f"{found.prediction.host / GB:.1f} GB of host memory are needed and {there:.1f} may be taken: close other programs, or the "
             "system pages to its disk, or ends the run."
         )
-    if not choices.compile:
-        if not predictor.family.spec.compiles:
-            reasons.append("nothing is compiled: in this model's blocks the data decide what is computed.")
-        elif not card.compiles:
-            reasons.append("nothing is compiled: this card is too old for Triton.")
-        elif not limits.compiler:
-            advice.append("Triton would make steps about 1.3 times as fast: on Windows install triton-windows.")
-    if not card.fp8_products and predictor.in_fp8(choices):
-        reasons.append("weights are held in fp8 and multiplied in the run's precision: products in fp8 need a card of RTX 40 or newer.")
-    return reasons, advice
+    if not choices.compile and predictor.family.spec.compiles and predictor.card.compiles and not limits.compiler:
+        advice.append("Triton would make steps about 1.3 times as fast: on Windows install triton-windows.")
+    return advice
+
+
+def advice_of_vae(sampling: SamplingMemory, encoding: float, limits: Limits, may_tile: bool) -> list[str]:
+    """What would make samples and the encoding of clips, which takes so many bytes, fit or take less."""
+    advice = list[str]()
+    if sampling.taken > limits.card:
+        advice.append("drawing samples takes more than there is: give samples.prompts a smaller size, or set samples.every=0.")
+    if sampling.tiling_helps:
+        advice.append("memory.vae_tiling=true lowers what decoding sample videos takes.")
+    if encoding > limits.card:
+        cure = "set memory.vae_tiling=true, or smaller buckets" if may_tile else "use smaller buckets"
+        advice.append(f"encoding clips takes more than there is: {cure}.")
+    return advice
 
 
 def _of_weights(found: Candidate, memory: MemorySettings) -> list[str]:

@@ -49,6 +49,7 @@ class Part:
     """
 
     kind: Kind
+    way: Checkpointing
     kept_forward: int
     kept: int
     boundary: int  # of `kept`, what goes from block to block
@@ -83,10 +84,13 @@ class Rehearsal:
             before += part.kept
         return max(peaks)
 
-    def work(self) -> list[tuple[Stretch, int]]:
-        """Each stretch and how many times it comes in a step."""
-        blocks = [(stretch, part.kind.count) for part in self.parts for stretch in (part.forward, part.backward)]
-        return [*blocks, *((stretch, 1) for stretch in self.work_outside)]
+    def work(self) -> list[tuple[Stretch, int, Checkpointing | None]]:
+        """Each stretch, how many times it comes in a step, and how its block is checkpointed; None outside of blocks."""
+        found: list[tuple[Stretch, int, Checkpointing | None]] = [(stretch, 1, None) for stretch in self.work_outside]
+        for part in self.parts:
+            found.append((part.forward, part.kind.count, part.way))
+            found.append((part.backward, part.kind.count, part.way))
+        return found
 
 
 def as_much_at_once(fused: Rehearsal, plain: Rehearsal) -> Rehearsal:
@@ -139,7 +143,7 @@ def rehearse(
             marks = _Marks(ledger, blocks)
             _step(family, transformer, batched, inputs[1], dtype, marks)
     keeps = partial(kept_by_compiler, ledger.entries, decided=checkpointing != "off")
-    return Rehearsed(_measured(ledger, marks, kinds, blocks), _measured(ledger, marks, kinds, blocks, keeps))
+    return Rehearsed(*(_measured(ledger, marks, kinds, blocks, checkpointing, kept) for kept in (None, keeps)))
 
 
 def prepared(
@@ -240,8 +244,8 @@ def _checkpoint(way: Checkpointing) -> Callable[..., Any]:
 
 
 def _measured(
-    ledger: Ledger, marks: _Marks, kinds: Sequence[Kind], blocks: Sequence[nn.Module],
-    keeps: Callable[[Stretch, Stretch], set[Storage]] | None = None,
+    ledger: Ledger, marks: _Marks, kinds: Sequence[Kind], blocks: Sequence[nn.Module], way: Checkpointing,
+    keeps: Callable[[Stretch, Stretch], set[Storage]] | None,
 ) -> Rehearsal:  # fmt: skip
     """What a step took; where blocks are compiled, `keeps` says by a block's forward and backward pass what it keeps between them."""
     fused = keeps is not None
@@ -252,19 +256,19 @@ def _measured(
         peaks[name] = max(peaks.get(name, 0), *alive[start + 1 : end + 1], 0)
     stretches = {stretch.name: stretch for stretch in ledger.stretches}
     later = marks.turn
-    outside = sum(s.size for s in counted if s.stretch.name in ("start", "outside") and s.start <= later and not 0 <= s.end <= later)
+    outside = sum(s.size for s in counted if s.stretch.name in ("start", "outside") and s.start <= later and not s.freed_by(later))
     parts: list[Part] = []
     before_forward = before = 0
     gradients = [sum(p.numel() * p.element_size() for p in block.parameters() if p.requires_grad) for block in blocks]
     for number, (kind, block_gradients) in enumerate(zip(kinds, gradients, strict=True)):
-        forward, backward = (stretches.get(f"{way} {number}", Stretch(way)) for way in (FORWARD, BACKWARD))
+        forward, backward = (stretches.get(f"{turn} {number}", Stretch(turn)) for turn in (FORWARD, BACKWARD))
         born = [storage for storage in counted if storage.stretch is forward]
-        kept_forward = sum(s.size for s in born if not 0 <= s.end <= marks.ends[number])
-        kept_here = sum(s.size for s in born if not 0 <= s.end <= later)
+        kept_forward = sum(s.size for s in born if not s.freed_by(marks.ends[number]))
+        kept_here = sum(s.size for s in born if not s.freed_by(later))
         boundary = sum(s.size for s in marks.outputs[number])
         # The next block of the kind keeps what goes into it; the last one's output goes elsewhere.
         outputs = [s for s in marks.outputs[number] if s.stretch is forward]
-        kept = kept_here + sum(s.size for s in outputs if 0 <= s.end <= later)
+        kept = kept_here + sum(s.size for s in outputs if s.freed_by(later))
         after = sum(gradients[number + 1 :])
         peak_forward = peaks.get(forward.name, 0) - outside - before_forward
         peak_backward = peaks.get(backward.name, 0) - outside - before - after
@@ -272,6 +276,6 @@ def _measured(
         if keeps is not None:
             least = sum(s.size for s in keeps(forward, backward).union(outputs))
             kept_forward, kept, peak_backward = least, least, peak_backward - kept + least
-        parts.append(Part(kind, kept_forward, kept, boundary, peak_forward, peak_backward, block_gradients, forward, backward))
+        parts.append(Part(kind, way, kept_forward, kept, boundary, peak_forward, peak_backward, block_gradients, forward, backward))
     own = [stretches[name] for name in ("start", "outside", "end") if name in stretches]
     return Rehearsal(tuple(parts), outside, max(peaks.get("start", 0), peaks.get("outside", 0) - before), tuple(own))

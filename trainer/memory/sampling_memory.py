@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..optimizer_kinds import averages
 from .choices import Decoding
 from .choosing import taken
 from .vae_memory import vae_peaks
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from .prediction import Prediction
 
 RAISED = 1.1  # of training's peak that drawing samples may take
-AVERAGES = ("Schedule-free AdamW",)  # optimizers whose averages samples are drawn with, while the weights are kept beside them
 
 
 @dataclass(frozen=True)
@@ -29,24 +29,24 @@ class SamplingMemory:
 
 def sampling_memory(
     job: TrainingJob, family: ModelFamily, largest: tuple[int, int, int], prediction: Prediction, forward: int, card: float,
-    seer: int = 0,
+    image_encoder: int = 0,
 ) -> SamplingMemory:  # fmt: skip
     """The plan for samples of a job: what changes nothing for RAISED times training's peak, tiles only for `card` bytes.
 
-    `largest` is the size of the largest clips, `forward` bytes that a forward pass takes beside the transformer, `seer` those
+    `largest` is the size of the largest clips, `forward` bytes that a forward pass takes beside the transformer, `image_encoder` those
     of the image encoder. What the VAE takes is not counted, and nothing is changed, where it cannot be told.
     """
-    own = prediction.adapter - prediction.state if job.optimizer.name in AVERAGES else 0
+    own = prediction.adapter - prediction.state if averages(job.optimizer) else 0
     resident, state = prediction.weights + prediction.adapter + own, prediction.state + own
     drawn, wanted = taken(resident + forward), min(RAISED * taken(prediction.peak), card)
-    vae = _work(job, family, largest, job.memory.vae_tiling, seer)
+    vae = _work(job, family, largest, job.memory.vae_tiling, image_encoder)
     if vae is None:
         return SamplingMemory(Decoding(), drawn)
     together, parked = (max(drawn, taken(beside + vae.bytes)) for beside in (resident, state))
     if together <= max(wanted, drawn):
         return SamplingMemory(Decoding(), together)
     may_tile = vae.tiles and not job.memory.vae_tiling
-    tiled = _work(job, family, largest, True, seer) if may_tile and parked > max(wanted, drawn) else None
+    tiled = _work(job, family, largest, True, image_encoder) if may_tile and parked > max(wanted, drawn) else None
     helps = tiled is not None and tiled.bytes < vae.bytes
     if parked <= card or tiled is None or not helps:
         return SamplingMemory(Decoding(parked=True), parked, helps)
@@ -59,7 +59,7 @@ class _Work:
     tiles: bool
 
 
-def _work(job: TrainingJob, family: ModelFamily, largest: tuple[int, int, int], tiled: bool, seer: int) -> _Work | None:
+def _work(job: TrainingJob, family: ModelFamily, largest: tuple[int, int, int], tiled: bool, image_encoder: int) -> _Work | None:
     """What the VAE takes for the largest sample; None if that could not be told.
 
     Pictures that a sample starts from are encoded as memory.vae_tiling says, however it is decoded.
@@ -71,7 +71,7 @@ def _work(job: TrainingJob, family: ModelFamily, largest: tuple[int, int, int], 
     encode = 0
     if sees_pictures(job, family.spec):
         seen = size if family.spec.pictures_as_clips else (1, *size[1:])
-        encode = (vae_peaks(family, seen, job.memory.vae_tiling).encode or 0) + seer
+        encode = (vae_peaks(family, seen, job.memory.vae_tiling).encode or 0) + image_encoder
     return _Work(vae.weights + max(vae.decode, encode), vae.tiles)
 
 

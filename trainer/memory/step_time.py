@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     import torch
 
     from .card import Card
-    from .choices import Choices
     from .ledger import Operation, Stretch
     from .rehearsal import Rehearsal
 
@@ -27,7 +26,7 @@ FP8_LAUNCH = 40e-6  # more for each product in fp8, beside the operations that r
 # GB/s of a file that is mapped, from an NVMe disk: little more than half of what data sheets of PCIe 3.0 disks promise (3.5), as pages come
 # in one by one. A judgement: no disk was measured, and one of SATA reaches 0.5.
 DISK = 2.0
-COMPILING = 0.06  # seconds for each operation of a block, and once for each
+COMPILING = 0.06  # seconds for each operation of one block of each kind
 COMPILER_START = 15.0
 
 
@@ -41,12 +40,16 @@ def told(seconds: float) -> str:
     return f"{seconds:.2g}" if seconds < 99.5 else f"{seconds:.0f}"
 
 
-def step_seconds(rehearsal: Rehearsal, card: Card, dtype: torch.dtype, choices: Choices, adapter_weights: int) -> float:
-    """Seconds of a step of one micro-batch, computed in `dtype`: whichever is slower, card or host."""
-    total = 10 * 4 * adapter_weights / (card.bandwidth * 1e9)  # clipping and AdamW read and write weights, gradients and two states
-    for stretch, count in rehearsal.work():
-        in_block = not stretch.name.startswith(("start", "outside", "end"))
-        fused, asked = in_block and choices.compile, in_block and choices.checkpointing in ("light", "selective")
+def update_seconds(adapter_weights: int, card: Card) -> float:
+    """Seconds of clipping and AdamW, which read and write weights, gradients and two states in float32."""
+    return 10 * 4 * adapter_weights / (card.bandwidth * 1e9)
+
+
+def gradient_seconds(rehearsal: Rehearsal, card: Card, dtype: torch.dtype, compiled: bool) -> float:
+    """Seconds of one micro-batch, computed in `dtype`: whichever is slower, card or host."""
+    total = 0.0
+    for stretch, count, way in rehearsal.work():
+        fused, asked = compiled and way is not None, way in ("light", "selective")
         launch = COMPILED_LAUNCH if fused else POLICY_LAUNCH if asked else LAUNCH
         total += count * _stretch_seconds(stretch, card, dtype, launch, fused)
     return total
@@ -65,7 +68,7 @@ def _stretch_seconds(stretch: Stretch, card: Card, dtype: torch.dtype, launch: f
 
 
 def operation_seconds(operation: Operation, card: Card, dtype: torch.dtype) -> float:
-    """Seconds of one kernel: its arithmetic or, of products, its traffic if that takes longer."""
+    """Seconds of one kernel: arithmetic or traffic, whichever takes longer; of attention arithmetic, and traffic of a mask on top."""
     moving = operation.moved / (card.bandwidth * 1e9 * MOVING)
     if operation.kind == "pointwise":
         return moving

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import UserError, fail
+from ..errors import UserError, fail, first_line
 
 if TYPE_CHECKING:
     from ..components import Components
@@ -36,7 +36,7 @@ def _next(error: Exception, choices: Choices, where: str, examples: int) -> tupl
     """What to go on with after an error, and why; raises the error if it is of another kind."""
     from torch._dynamo.exc import TorchDynamoException
 
-    said = (str(error).splitlines() or [type(error).__name__])[0]
+    said = first_line(error)
     if isinstance(error, TorchDynamoException) and choices.compile and not is_shortage(error.__cause__):
         return replace(choices, compile=False), f"Compiling failed ({said}). {COMPILER}"
     if isinstance(error, UserError) or not (is_shortage(error) or is_shortage(error.__cause__)):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoredWeights:
-    """`form` that most of the quantised linear layers in blocks have, bytes of a weight of all linear layers there, and outside.
+    """`form` that most of the quantised linear layers in blocks have ("": none is), and bytes of a weight of all linear layers there.
 
     `saved` are bytes that quantised layers outside of the blocks take less than in the run's precision.
     """
@@ -38,8 +38,8 @@ def stored_weights(family: ModelFamily, dtype: torch.dtype) -> StoredWeights | N
         form, size = kept.get(f"{layer}.weight", ("", whole))
         if layer.startswith(inside):
             held, linear = held + size, linear + rows * columns
-            forms[form] += rows * columns if form else 0
+            forms.update({form: rows * columns} if form else {})
         else:
             saved += whole - size
-    form, count = max(forms.items(), key=lambda pair: pair[1], default=("", 0))
-    return StoredWeights(form, held / linear, saved) if count else None
+    form = max(forms, key=lambda form: forms[form], default="")
+    return StoredWeights(form, held / linear, saved) if form or saved else None

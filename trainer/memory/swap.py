@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from .choices import PLACES
 from .host_memory import HostBytes
 
 Moment = Any  # an event of a stream, as torch.cuda.Event
 ALIGNMENT = 256  # bytes, of each tensor in a block's memory
 CACHE_LINE = 64  # bytes, to which torch aligns memory on the host
-SLOTS = 2  # blocks on the device at once: the one that computes, and the next
 
 
 class BlockSwap:
@@ -36,7 +36,7 @@ class BlockSwap:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._thread = ThreadPoolExecutor(1, "block swap")  # so that copies from memory that is not pinned do not hold up the run
         self._places: list[Tensor] = []
-        self._lies: list[int | None] = [None] * SLOTS  # the block whose weights each place holds, or will when `_coming` is done
+        self._lies: list[int | None] = [None] * PLACES  # the block whose weights each place holds, or will when `_coming` is done
         self._coming: dict[int, Future[Moment | None]] = {}
         self._hooks = [
             hook
@@ -57,7 +57,7 @@ class BlockSwap:
         self._settle()
         for held in self._held:
             held.point_at(held.host.data)
-        self._lies = [None] * SLOTS
+        self._lies = [None] * PLACES
         self._places.clear()
 
     def leave(self) -> None:
@@ -88,7 +88,7 @@ class BlockSwap:
         """Points a block's tensors at its weights on the device, and starts the copy of those that are needed next."""
         if not self._places:
             size = max(held.size for held in self._held)
-            self._places = [torch.empty(size, dtype=torch.uint8, device=self._device) for _ in range(SLOTS)]
+            self._places = [torch.empty(size, dtype=torch.uint8, device=self._device) for _ in range(PLACES)]
         if number not in self._lies:
             self._bring(number, self._free_place(number))
         ready = self._coming.pop(number, None)
@@ -111,7 +111,7 @@ class BlockSwap:
         """A place that holds nothing, else the one whose block is further away."""
         if None in self._lies:
             return self._lies.index(None)
-        return max(range(SLOTS), key=lambda place: abs((self._lies[place] or 0) - number))
+        return max(range(PLACES), key=lambda place: abs((self._lies[place] or 0) - number))
 
     def _bring(self, number: int, place: int) -> None:
         """Starts the copy of a block's weights into a place, once what computes with those there is done."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import UserError, fail
+from ..errors import UserError, fail, first_line
 from .stepping_down import is_shortage
 from .vae_memory import can_tile
 
@@ -29,7 +29,7 @@ def with_vae(components: Components, work: Callable[[Any], T], where: str, decod
         except Exception as error:
             if isinstance(error, UserError) or not is_shortage(error):
                 raise
-            said = (str(error).splitlines() or [type(error).__name__])[0]
+            said = first_line(error)
         # only here do the error and what its frames hold let go of the memory
         components.park_vae()
         decoding = components.decoding.smaller(tiles=decodes and can_tile(components.vae_module()))
