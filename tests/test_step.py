@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.tiny.wan import write_tiny_wan
+from tests.tiny_run import train_step
 from trainer import draws
 from trainer.adapters.lora import Lora
 from trainer.compute import Compute
@@ -19,7 +20,7 @@ from trainer.memory.choices import settled
 from trainer.models import open_model
 from trainer.objectives.flow_matching import FlowMatching
 from trainer.optim import learning_rate, make_optimizer
-from trainer.step import TrainState, gradients, update
+from trainer.step import TrainState
 
 
 class FakeDataset:
@@ -72,15 +73,9 @@ def job(**parts):
     return TrainingJob.parse(parts)
 
 
-def train_step(number, settings, state, objective, compute, listener=None):
-    result = gradients(number, settings, state, objective, compute, EventLog(listener or Silent()))
-    update(state)
-    return result
-
-
 def steps(family, settings, count=2, **kwargs):
     state, objective, compute, lora = setup(family, settings, **kwargs)
-    results = [train_step(n, settings, state, objective, compute) for n in range(1, count + 1)]
+    results = [train_step(n, settings, state, objective, compute, EventLog(Silent())) for n in range(1, count + 1)]
     return results, lora
 
 
@@ -141,7 +136,7 @@ def test_every_layer_gets_a_gradient(family):
         settings = job(memory={"gradient_checkpointing": "full" if checkpointing else "off"})
         state, objective, compute, lora = setup(family, settings, start=0)
         before = [p.detach().clone() for p in lora.parameters()[1::2]]
-        train_step(1, settings, state, objective, compute)
+        train_step(1, settings, state, objective, compute, EventLog(Silent()))
         assert all(not torch.equal(a, b) for a, b in zip(before, lora.parameters()[1::2], strict=True))
 
 
@@ -158,7 +153,7 @@ def test_a_loss_that_is_not_finite_changes_nothing_and_names_the_clip(family):
     objective.dataset.latents = lambda item, window=0: {"latents": torch.full((16, 2, 4, 4), float("inf"))}
     before = [p.detach().clone() for p in lora.parameters()]
     with pytest.raises(UserError, match=r"clip\d"):
-        train_step(1, settings, state, objective, compute)
+        train_step(1, settings, state, objective, compute, EventLog(Silent()))
     assert all(torch.equal(a, b) for a, b in zip(before, lora.parameters(), strict=True))
 
 
@@ -170,7 +165,7 @@ def test_cancel_is_heard_between_micro_batches(family):
     settings = job(schedule={"accumulation": 4})
     state, objective, compute, _ = setup(family, settings)
     with pytest.raises(Interrupted):
-        train_step(1, settings, state, objective, compute, Cancelling())
+        train_step(1, settings, state, objective, compute, EventLog(Cancelling()))
 
 
 def test_caption_dropout_is_a_share(family):

@@ -8,9 +8,12 @@ from typing import Any
 import av
 import numpy as np
 
-from trainer.events import Event, Silent, read_events
+from trainer.compute import Compute
+from trainer.events import Event, EventLog, Silent, read_events
 from trainer.job import TrainingJob
+from trainer.objectives.base import Objective
 from trainer.run import RunResult
+from trainer.step import StepResult, TrainState, gradients, update
 
 
 def write_clips(folder: Path) -> Path:
@@ -62,3 +65,10 @@ class Cancels(Silent):
 
     def request(self) -> str | None:
         return self.answer if self.left <= 0 else None
+
+
+def train_step(step: int, job: TrainingJob, state: TrainState, objective: Objective, compute: Compute, log: EventLog) -> StepResult:
+    """One optimizer step as a run does it."""
+    result = gradients(step, job, state, objective, compute, log)
+    update(state)
+    return result

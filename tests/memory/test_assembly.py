@@ -11,11 +11,11 @@ from torch._dynamo.utils import counters
 
 from tests.models.world import World, made_world
 from tests.tiny import ALL
+from tests.tiny_run import train_step
 from trainer.compute import Compute
 from trainer.events import EventLog, Silent
 from trainer.memory.assembly import Assembly
 from trainer.memory.choices import Choices
-from trainer.step import train_step
 
 LOG = EventLog(Silent())
 CPU = torch.device("cpu")

@@ -12,6 +12,7 @@ from tests.data.footage import scene
 from tests.models.host_reads import host_reads
 from tests.models.world import World, made_world
 from tests.tiny import ALL
+from tests.tiny_run import train_step
 from trainer import draws
 from trainer.compute import Compute
 from trainer.events import EventLog, Silent
@@ -19,7 +20,7 @@ from trainer.experts import expert_at, expert_for, trained_experts
 from trainer.memory.examples import shapes_at
 from trainer.models.base import ModelInputs
 from trainer.objectives.flow_matching import FlowMatching
-from trainer.step import TrainState, train_step
+from trainer.step import TrainState
 
 SIGMAS, STEPS, FALL = (0.2, 0.4, 0.6, 0.8), 60, 0.8
 
