@@ -29,6 +29,8 @@ def test_import_prints_the_lines_and_writes_the_job(
     assert "is there already" in capsys.readouterr().err
     assert main(["import", str(training), "--output", str(tmp_path / "sub" / "other.json")]) == 0
     assert TrainingJob.load(tmp_path / "sub" / "other.json") == TrainingJob.load(tmp_path / "job.json")
+    assert main(["import", str(training), "--output", str(tmp_path / "sub" / "other.json")]) == 1
+    assert "is there already" in capsys.readouterr().err
 
 
 def test_a_job_that_does_not_validate_is_written_with_its_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

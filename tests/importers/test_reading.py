@@ -176,3 +176,26 @@ def test_mistakes_in_toml_are_told_with_their_line(text: str, where: str, found:
         import_config([tmp_path / "a.toml"])
     (problem,) = caught.value.problems
     assert (problem.where, problem.found) == (f"{tmp_path / 'a.toml'}, {where}", found) and cure in problem.cure
+
+
+TRAINING = "python wan_train_network.py --task t2v-14B --dit /m/w.safetensors --network_dim 8 --output_name mine"
+
+
+def test_other_programs_of_a_script_are_left_out_and_told(tmp_path: Path) -> None:
+    """musubi-tuner's own pages go on with these: the whole script was refused."""
+    script = tmp_path / "train.sh"
+    script.write_text(f"{TRAINING}\npython convert_lora.py --input a --output b --target other\n", encoding="utf-8")
+    found = import_config([script])
+    assert found.job["adapter"]["rank"] == 8
+    assert [note for note in found.notes if "convert_lora.py" in note and "left out" in note]
+    script.write_text("python convert_lora.py --input a\npython merge.py --other b\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"convert_lora\.py.*no configuration of a trainer"):
+        import_config([script])
+
+
+@pytest.mark.parametrize("program", ["sdxl_train_network.py", "ltx2_train_network.py"])
+def test_kohyas_other_programs_are_not_taken_for_finetrainers(program: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(f"python {program} --dataset_config d.toml --network_module n --network_dim 8 --seed 1\n", encoding="utf-8")
+    with pytest.raises(UserError, match="no configuration of a trainer"):
+        import_config([script])

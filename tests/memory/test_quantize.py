@@ -61,7 +61,7 @@ def test_pieces_give_the_same_bits(form: Quantized, monkeypatch: pytest.MonkeyPa
     weight = random(50, 96)
     whole = quantized(weight, form)
     unpacked = layer(form).weight
-    monkeypatch.setattr("trainer.memory.quantize.PIECE", 700)
+    monkeypatch.setattr("trainer.memory.quantize.IN_CACHE", 700)
     monkeypatch.setattr("trainer.memory.pieces.PIECE", 700)
     pieces = quantized(weight, form)
     assert torch.equal(pieces.data, whole.data) and torch.equal(pieces.scale, whole.scale)

@@ -49,7 +49,12 @@ def import_config(paths: Sequence[Path | str]) -> Imported:
     report = Report([document for path in dict.fromkeys(map(Path, paths)) for document in read(path)])
     report.notes += [f"{document.path.name}: {text}." for document in report.documents for text in document.unread]
     groups: dict[str, list[Document]] = {}
-    for document in report.documents:
+    strangers = [document for document in report.documents if not _format(document, report.documents)]
+    if bad := next((document for document in strangers if not document.several or len(strangers) == len(report.documents)), None):
+        known = "TOML of diffusion-pipe or musubi-tuner, OneTrainer JSON, command lines of musubi-tuner, finetrainers or FastVideo"
+        raise fail(bad.label, "is no configuration of a trainer known here.", f"Known: {known}, validation.json or .csv.")
+    report.notes += [f"{document.label} is a command of no trainer known here: it was left out." for document in strangers]
+    for document in [document for document in report.documents if document not in strangers]:
         groups.setdefault(_format(document, report.documents), []).append(document)
     trainers = [name for name in groups if name != PROMPTS]
     if len(trainers) > 1:
@@ -67,13 +72,9 @@ def import_config(paths: Sequence[Path | str]) -> Imported:
 
 
 def _format(document: Document, others: Sequence[Document]) -> str:
+    """The trainer that a file is of, or "" if it is of none."""
     name = next((name for name, importer in IMPORTERS.items() if importer.recognises(document)), "")
-    if not name and musubi.is_named(document, others):
-        return "musubi-tuner"
-    if not name:
-        known = "TOML of diffusion-pipe or musubi-tuner, OneTrainer JSON, command lines of musubi-tuner, finetrainers or FastVideo"
-        raise fail(str(document.path), "is no configuration of a trainer known here.", f"Known: {known}, validation.json or .csv.")
-    return name
+    return "musubi-tuner" if not name and musubi.is_named(document, others) else name
 
 
 __all__ = ["IMPORTERS", "Imported", "Importer", "Line", "import_config", "remaining", "table"]

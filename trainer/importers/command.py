@@ -16,7 +16,7 @@ from .table import table
 def run_import(files: Sequence[Path], output: Path | None) -> int:
     """Writes the job and prints what became of each setting; 0 if the job can be trained, 2 if it needs work first."""
     target = output or Path("job.json")
-    if output is None and target.exists():
+    if target.exists():
         raise fail(str(target), "is there already.", "Say where to write: --output other.json.")
     imported = import_config(files)
     print(table(imported))

@@ -24,9 +24,10 @@ ONE_FRAME = "still images are clips of one frame"
 
 
 def recognises(document: Document) -> bool:
-    """A command with one of its own flags, or a JSON with datasets that have a data_root or dataset_file."""
+    """A command with one of its own flags and none of kohya's, or a JSON with datasets that have a data_root or dataset_file."""
     if document.program:
-        return bool({"data_root", "dataset_file", "dataset_config", "training_type", "video_resolution_buckets"} & document.data.keys())
+        own = {"data_root", "dataset_file", "dataset_config", "training_type", "video_resolution_buckets"}
+        return bool(own & document.data.keys()) and not {"network_module", "network_dim", "dit"} & document.data.keys()
     return _is_dataset(document)
 
 
