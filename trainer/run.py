@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import events
-from .errors import Interrupted, Problem, UserError, fail
+from .errors import Interrupted, UserError, fail
 from .events import EventLog, Listener, Silent, read_events
+from .job_check import check_against_model
 from .packages import require
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _run(job: TrainingJob, places: Places, log: EventLog) -> RunResult:
     job = job.with_absolute_paths()
     found = find_model(job.model, places.models, places.downloads, log)
     family = open_model(found)
-    check_against_model(job, family, fresh=not (places.runs / job.output.name).exists())
+    check_against_model(job, family, places.runs / job.output.name)
     for text in optimizer_notices(job):
         log.notice(text, "optimizer")
     if family.spec.step_distilled:
@@ -224,41 +225,6 @@ def _failure_told(log: EventLog) -> Iterator[None]:
         with suppress(OSError):  # a full disk must not hide what went wrong
             log.emit(events.Failed(str(error) or type(error).__name__))
         raise
-
-
-def check_against_model(job: TrainingJob, family: ModelFamily, fresh: bool) -> None:
-    """Raises UserError listing the settings that this model cannot follow, before anything large is read.
-
-    A run that may be resumed does not need the LoRA that it continued from: its checkpoints hold all.
-    """
-    from .adapters.file import load_lora
-    from .adapters.recognition import require_fit
-    from .combinations import illegal
-    from .experts import continued_file, experts_until, trained_experts
-    from .memory.vae_memory import unmet_savings
-    from .optimizer_trial import check_optimizer
-    from .sampling import SampleRequest, read_pictures
-
-    problems: list[Problem] = [*illegal(job), *check_optimizer(job), *unmet_savings(family, job.memory)]
-    for number, prompt in enumerate(job.samples.prompts):
-        try:
-            frames, height, width = prompt.size.shape if prompt.size else family.spec.default_bucket
-            request = SampleRequest(prompt.prompt, frames, height, width, first_frame=prompt.image, last_frame=prompt.last_image)
-            read_pictures(request.checked(family.spec))
-        except UserError as error:
-            problems += [Problem(f"samples.prompts.{number}.{p.where}", p.found, p.cure) for p in error.problems]
-    try:
-        experts, steps, every = trained_experts(family.spec, job.model.expert), job.schedule.steps, job.schedule.switch_every
-        if idle := experts[len(experts_until(steps, experts, every)) :]:
-            found = f"{steps} steps end before it is the turn of the expert for {idle[0].name} noise."
-            problems.append(Problem("schedule.steps", found, "Train longer, lower schedule.switch_every, or set model.expert to one."))
-        for expert in experts if job.adapter.continue_from and fresh else ():
-            file = continued_file(job, expert, family.spec)
-            require_fit(load_lora(file, family), family, str(file))
-    except UserError as error:
-        problems += error.problems
-    if problems:
-        raise UserError(problems)
 
 
 def sample_requests(job: TrainingJob, family: ModelFamily, dataset: TrainingData) -> list[SampleRequest]:

@@ -10,9 +10,8 @@ import torch
 
 from tests.data.synthetic import Watcher, watched
 from tests.tiny.wan import write_tiny_wan
-from trainer import optimizer_kinds
 from trainer.combinations import illegal
-from trainer.errors import Interrupted, UserError
+from trainer.errors import Interrupted, Problem, UserError
 from trainer.events import Phase
 from trainer.job import TrainingJob
 from trainer.memory import changes, plan, remembered
@@ -24,6 +23,7 @@ from trainer.memory.plan import Plan, make_plan, told_plan
 from trainer.memory.prediction import Predictor
 from trainer.models import open_model
 from trainer.models.base import ModelFamily
+from trainer.optimizer_trial import check_optimizer
 
 BUCKETS = {"dataset": {"buckets": ["17x128x128"]}}
 LARGE = {"adapter": {"rank": 512}, **BUCKETS}
@@ -40,15 +40,14 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Makes these packages the only optional ones that are here."""
 
     def only(*names: str) -> None:
-        monkeypatch.setattr(changes, "installed", lambda module: module in names)
-        found = torch.optim.AdamW if {"bitsandbytes", "torchao"} & set(names) else None
+        def checked(job: TrainingJob) -> list[Problem]:
+            settings, eight_bit = job.optimizer, job.optimizer.name == "AdamW 8-bit"
+            if (settings.offload_state and "torchao" not in names) or (eight_bit and not {"bitsandbytes", "torchao"} & set(names)):
+                return [Problem("optimizer.name", "is not here.")]
+            plain = settings.model_copy(update={"offload_state": False})
+            return [] if eight_bit else check_optimizer(job.model_copy(update={"optimizer": plain}))
 
-        def eight_bit(device: str) -> Any:
-            if found is None:
-                raise UserError([])
-            return found
-
-        monkeypatch.setattr(optimizer_kinds, "_eight_bit", eight_bit)
+        monkeypatch.setattr(changes, "check_optimizer", checked)
 
     only()
     return only
@@ -220,3 +219,26 @@ def test_what_is_on_is_told_once() -> None:
     for text in ("one", "one", "two", "one"):
         say(text)
     assert [(event.name, event.detail) for event in told if isinstance(event, Phase)] == [("plan", text) for text in ("one", "two", "one")]
+
+
+def test_windows_are_made_shorter_and_their_buckets_smaller(family: ModelFamily) -> None:
+    """Buckets were named that no window fits into, or one window of a range that had many."""
+    settings = {
+        "dataset": {"buckets": ["81x128x128"], "windows": {"size": 33}}, "adapter": {"rank": 4, "precision": "bf16"},
+        "optimizer": {"name": "SGD", "beta1": 0, "learning_rate": 1e-3},
+    }  # fmt: skip
+    resized = re.compile(r'dataset\.(windows\.size=\d+|buckets=\["81x\d+x\d+"\])')
+    found = cures(family, settings, needed(family, settings) - 0.001)
+    assert found and all(resized.fullmatch(text) for change in found for text in change)
+
+
+def test_another_optimizer_takes_the_options_that_are_set(family: ModelFamily, packages: Callable[..., None]) -> None:
+    """AdamW's eps is a number and Adafactor's a pair."""
+    settings = {**LARGE, "optimizer": {"options": "eps=1e-6 foreach=False"}}
+    found = cures(family, settings, needed(family, settings) - 0.001)
+    assert found and not any("Adafactor" in text for change in found for text in change)
+
+
+def test_more_of_the_card_is_named_where_it_is_the_users_own_limit(family: ModelFamily) -> None:
+    with pytest.raises(UserError, match=r"never less than 0\.\d GB\. Set it to 0\.\d or more, or to 0 for all of the card"):
+        planned(family, parsed({"dataset": {"buckets": ["1x32x32"]}, "adapter": {"rank": 4}}, 0.001))

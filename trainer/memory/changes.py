@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from importlib.util import find_spec
 from math import prod
 from typing import TYPE_CHECKING
 
-from ..errors import UserError
-from ..optimizer_kinds import KINDS, optimizer_arguments, optimizer_class, usual_rate
-from ..packages import broken
+from ..optimizer_kinds import KINDS, usual_rate
+from ..optimizer_trial import check_optimizer
 from .examples import shapes_at
 
 if TYPE_CHECKING:
     from ..job import TrainingJob
     from ..models.base import ModelFamily
-    from ..optimizer_settings import OptimizerSettings
 
 Change = tuple[str, ...]  # "part.setting=value" each, as `TrainingJob.overridden` takes them
 Size = tuple[int, int, int]  # frames, height, width
@@ -65,14 +62,29 @@ def smaller_sizes(job: TrainingJob, family: ModelFamily, size: Size) -> list[Cha
     smaller = [(height, width), *(spec.size_near(height * share, width * share) for share in (0.75, 0.5))]
     found = [(count, height, width) for count in fewer] + [(size[0], *area) for area in smaller] + [(fewer[-1], *smaller[-1])]
     ordered = sorted((each for each in dict.fromkeys(found) if each != size), key=lambda each: _latents(family, each), reverse=True)
-    return [_buckets(job, family, each) for each in ordered]
+    return [_resized(job, family, each, size) for each in ordered]
 
 
-def _buckets(job: TrainingJob, family: ModelFamily, size: Size) -> Change:
-    """Buckets of at most a size, which takes the place of those that are larger; frame counts and areas make larger ones too."""
-    kept = [str(bucket) for bucket in job.dataset.buckets if _latents(family, bucket.shape) < _latents(family, size)]
+def _resized(job: TrainingJob, family: ModelFamily, size: Size, largest: Size) -> Change:
+    """Examples of at most a size in place of the largest: of windows their length, and buckets that hold as many of them as before."""
+    windows = job.dataset.windows
+    if windows is None:
+        return _buckets(job, family, size, size[0])
+    shorter = (f"dataset.windows.size={size[0]}",) if size[0] != largest[0] else ()
+    longest = max((*(bucket.frames for bucket in job.dataset.buckets), *job.dataset.frame_buckets), default=family.spec.default_bucket[0])
+    return (*shorter, *(_buckets(job, family, size, longest) if size[1:] != largest[1:] else ()))
+
+
+def _buckets(job: TrainingJob, family: ModelFamily, size: Size, frames: int) -> Change:
+    """A bucket of so many frames and a size's area in place of those that are larger; frame counts and areas make larger ones too."""
+    windows = job.dataset.windows
+
+    def latents(bucket: Size) -> int:
+        return _latents(family, (min(bucket[0], windows.size) if windows else bucket[0], *bucket[1:]))
+
+    kept = [str(bucket) for bucket in job.dataset.buckets if latents(bucket.shape) < _latents(family, size)]
     emptied = [f"dataset.{name}=[]" for name in ("frame_buckets", "resolutions") if getattr(job.dataset, name)]
-    return (f"dataset.buckets={json.dumps(['x'.join(map(str, size)), *kept])}", *emptied)
+    return (f"dataset.buckets={json.dumps([f'{frames}x{size[1]}x{size[2]}', *kept])}", *emptied)
 
 
 def _latents(family: ModelFamily, size: Size) -> int:
@@ -80,20 +92,10 @@ def _latents(family: ModelFamily, size: Size) -> int:
     return prod(shapes_at(family, size).encoding["latents"])
 
 
-def is_here(settings: OptimizerSettings) -> bool:
-    """Whether an optimizer's packages are installed and work, it takes the options, and the learning rate is one that it is used with."""
-    import torch
-
-    try:
-        optimizer_arguments(settings, optimizer_class(settings, "cuda" if torch.cuda.is_available() else "cpu"))
-    except UserError:
-        return False
-    return not usual_rate(settings) and (not settings.offload_state or installed("torchao"))
-
-
-def installed(module: str) -> bool:
-    """Whether an optional package is here and works."""
-    return find_spec(module) is not None and not broken(module)
+def steps_here(job: TrainingJob) -> bool:
+    """Whether a job's optimizer works here with its options, and its learning rate is one that it is used with."""
+    here = job.compute.model_copy(update={"device": "auto"})
+    return not usual_rate(job.optimizer) and not check_optimizer(job.model_copy(update={"compute": here}))
 
 
 def in_words(change: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..errors import UserError, fail
+from ..errors import fail
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,24 +27,19 @@ def plan_of_job(
     """
     import torch
 
-    from ..combinations import illegal
     from ..compute import dtype_of
-    from ..optimizer_trial import check_optimizer
+    from ..job_check import check_against_model
     from .examples import planned_micros
     from .plan import make_plan
     from .planned_model import planned_model
-    from .vae_memory import unmet_savings
 
     job = job.with_absolute_paths()
     if fit:
         job = job.model_copy(update={"memory": job.memory.model_copy(update={"fit_into": fit})})
     with torch.inference_mode(False), torch.enable_grad():  # which ComfyUI takes from its nodes, and a rehearsed step needs
-        here = job.compute.model_copy(update={"device": "auto"})  # what the optimizer is tried on; the card may be another machine's
-        if problems := [*illegal(job), *check_optimizer(job.model_copy(update={"compute": here}))]:
-            raise UserError(problems)
         family, said = planned_model(job.model, places)
-        if problems := unmet_savings(family, job.memory):
-            raise UserError(problems)
+        here = job.compute.model_copy(update={"device": "auto"})  # what the optimizer is tried on; the card may be another machine's
+        check_against_model(job.model_copy(update={"compute": here}), family, places.runs / job.output.name)
         card, free = card_for(card_name)
         micros, size = planned_micros(job, family)
         plan = make_plan(job, family, micros, size, card, dtype_of(job.compute.dtype, card.has_bf16), free, say=say)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..combinations import illegal
 from .card import GB
-from .changes import Change, Size, in_words, is_here, lower_ranks, slower, smaller_sizes, smaller_state
+from .changes import Change, Size, in_words, lower_ranks, slower, smaller_sizes, smaller_state, steps_here
 from .choosing import Candidate, Limits, chosen, smallest, taken
 from .examples import planned_micros
 from .step_time import told
@@ -100,7 +100,7 @@ class _Search:
         known = self._known.get(change)
         if known is None:
             job, _ = self._changed(change)
-            known = not illegal(job) and self._least(change)[0] <= 0 and (job.optimizer == self.job.optimizer or is_here(job.optimizer))
+            known = not illegal(job) and self._least(change)[0] <= 0 and (job.optimizer == self.job.optimizer or steps_here(job))
             self._known[change] = known
         return known
 

@@ -31,18 +31,21 @@ def shapes_at(family: ModelFamily, size: tuple[int, int, int]) -> Shapes:
 
 
 def planned_micros(job: TrainingJob, family: ModelFamily) -> tuple[list[Micro], tuple[int, int, int]]:
-    """By the buckets of the settings, else the family's default; all alike often. With the largest size."""
-    from ..data.buckets import sizes
+    """By the buckets of the settings, else the family's default; all alike often. With the largest size.
 
-    settings = job.dataset
-    found, _ = sizes(settings, family.spec, windowed=False)
+    Raises UserError for sizes and windows that a run refuses too.
+    """
+    from ..data.plan import shaper
+
+    shaped, _ = shaper(job.dataset, family.spec)
+    found, windows = shaped.sizes, shaped.windows
     buckets = [bucket.shape for bucket in found.buckets] or [
         (count, *shape)
         for count in found.counts or (family.spec.default_bucket[0],)
         for shape in found.shapes or (family.spec.default_bucket[1:],)
     ]
-    if settings.windows:  # which are what a step takes of a clip
-        buckets = [(min(frames, settings.windows.size), height, width) for frames, height, width in buckets]
+    if windows:  # which are what a step takes of a clip
+        buckets = [(windows.size, height, width) for _, height, width in buckets]
     return _micros(job, dict.fromkeys(buckets, 1), {size: shapes_at(family, size) for size in _kept(Counter(buckets))})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -108,11 +109,22 @@ def make_plan(
     if found is None:
         least = taken(smallest(predictor, MemorySettings(), ComputeSettings(), limits).prediction.peak) / GB
         changes = cheapest(predictor, job, limits, size, say)
-        cure = "Any of these would fit: " + "; ".join(map(str, changes)) + "." if changes else "Use another card or a smaller model."
-        problem = f"training needs more than the {limit:.1f} GB that it may take; at this size never less than {least:.1f} GB."
+        cure = "Any of these would fit: " + "; ".join(map(str, changes)) + "." if changes else _more_memory(least, there_is, card)
+        digits = next((digits for digits in (1, 2) if f"{limit:.{digits}f}" != f"{least:.{digits}f}"), 3)
+        may, needs = f"{limit:.{digits}f}", f"{least:.{digits}f}"
+        problem = f"training needs more than the {may} GB that it may take; at this size never less than {needs} GB."
         raise fail("memory.fit_into", problem, cure)
     say("Predicting memory and time: rehearsing what the VAE does")
     return _plan(predictor, found, limits, job, size)
+
+
+def _more_memory(least: float, free: float, card: Card) -> str:
+    """Where the GB that a training takes at least could come from, of a card of which so many are free."""
+    if least < free:
+        return f"Set it to {math.ceil(10 * least) / 10:g} or more, or to 0 for all of the card."
+    if least < card.memory:
+        return f"Close other programs that use the card, which leave {free:.1f} GB of it."
+    return "Use another card or a smaller model."
 
 
 def plan_for_run(
