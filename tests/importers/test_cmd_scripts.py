@@ -21,7 +21,7 @@ UNKNOWN = "which is not known here"
     [
         # %NAME% is what it was before the block, !NAME! what it is at the command
         ("set R=4\n(\nset R=16\npython t.py --a !R! --b %R%\n)", [{"a": "16", "b": "4"}]),
-        ("if exist x (\nset R=16\npython t.py --a !R! --b %R%\n)", [{"a": "16", "b": "%R%"}]),
+        ("if exist x (\nset R=16\npython t.py --a !R!\n)", [{"a": "16"}]),
         ("if exist x (set R=16& python t.py --a !R!)", [{"a": "16"}]),
         ("set A=1& python t.py --a !A!", [{"a": "1"}]),
         ("if exist x set R=9\npython t.py --a %R%", [{"a": "9"}]),
@@ -32,6 +32,7 @@ UNKNOWN = "which is not known here"
         ("set M=1\nif not %M%==1 (set R=8) else set R=16\npython t.py --a %R%", [{"a": "16"}]),
         ("if 08 equ 8 set R=1\nif 1 neq 1 set R=2\npython t.py --a %R%", [{"a": "1"}]),
         ("if %M% neq 0 goto :end\npython t.py --a 1", [{"a": "1"}]),
+        ("if %M% neq 0 goto :end\npython t.py --a 1\ngoto end\n:end\npause\nexit /b", [{"a": "1"}]),
         ("if exist x (\npython t.py --a 1\n) else (\npython t.py --a 2\n)", [{"a": "1"}, {"a": "2"}]),
         # loops over words
         ("for %%r in (8) do (\nset N=run-%%~r\npython t.py --a %%r --b !N!\n)", [{"a": "8", "b": "run-8"}]),
@@ -64,6 +65,12 @@ def test_blocks(script: str, expected: list[dict[str, Any]]) -> None:
         ("set /p R=Rank: \npython t.py --a %R%", {"a": "%R%"}, "'set /p R=Rank:' gives what is not known here"),
         ("call :train 16\npython t.py --a 1", {"a": "1"}, "'call :train 16' is not followed"),
         ('cmd /c "python t.py --b 1"\npython t.py --a 1', {"a": "1"}, "'cmd /c \"python t.py --b 1\"' is not followed"),
+        ("if exist x (\nset R=16\npython t.py --a !R! --b %R%\n)", {"a": "16", "b": "%R%"}, "%R% is not known here"),
+        ("goto run\nset R=1\n:run\npython t.py --a 1", {"a": "1"}, "'goto run' is not followed"),
+        ("exit /b 0\npython t.py --a 1", {"a": "1"}, "'exit /b 0' is not followed"),
+        ("if %1==x goto high\nset R=1\n:high\npython t.py --a 1", {"a": "1"}, "'goto high' is not followed"),
+        ("python t.py --a 1 %*", {"a": "1"}, "%* stands for settings given to the script"),
+        ("python t.py --a %USERPROFILE%\\t5", {"a": "%USERPROFILE%\\t5"}, "%USERPROFILE% is not known here"),
         ("if exist x (\nset R=1\npython t.py --a 1", {"a": "1"}, "'if exist x (' opens a bracket that is not closed"),
     ],
 )  # fmt: skip

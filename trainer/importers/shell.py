@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import fail
+from .doubts import Uses, notes
+from .shell_blocks import Script
 from .shell_cmd import CmdScript
 from .shell_windows import PowerShellScript, of_windows
-from .shell_words import Script, Statement
+from .shell_words import Statement
 
 MOST = 1000  # commands of a script
 _PRINTING = {"echo", "printf", "cat", "#", "write-host", "write-output"}
@@ -33,16 +35,26 @@ def commands(text: str, path: Path | None = None) -> list[Command]:
     script = CmdScript() if kind == "cmd" else PowerShellScript() if kind else Script()
     script.run(text)
     found: list[Command] = []
+    uses = Uses()
     for statement in script.statements:
         command = _command(statement)
         if len(found) >= MOST:
             raise fail("commands", f"are more than {MOST}, each with other settings.", "Keep the one to import.")
         if command and all((command.program, _own(command.data)) != (other.program, _own(other.data)) for other in found):
             found.append(command)
+        if command:
+            uses.add(statement.uses)
     if found and script.exported:
         environment = {**script.exported, **found[0].data.get("environment", {})}
         found[0].data["environment"] = environment
-    return [replace(found[0], unread=tuple(script.unread)), *found[1:]] if found else []
+    unread = [*script.unread, *notes(uses, " ".join(_texts([_own(command.data) for command in found])))]
+    return [replace(found[0], unread=tuple(unread)), *found[1:]] if found else []
+
+
+def _texts(data: Any) -> list[str]:
+    """All text in settings."""
+    parts = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
+    return [data] if isinstance(data, str) else [text for part in parts for text in _texts(part)]
 
 
 def _own(data: dict[str, Any]) -> dict[str, Any]:

@@ -9,16 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from textwrap import shorten
 
 from ..errors import fail
 from .cmd_text import bracket_end, chunks, command_end, words_of
+from .doubts import MOST_TURNS, Uses, shown
 from .expansion import Expansion
 from .shell_words import Statement
 
-MOST_TURNS = 1000  # of all loops of a script together
 MOST_TOLD = 20  # things that were not followed
-LONGEST_SHOWN = 120  # characters of each
 DEEPEST = 64  # blocks, conditions and loops inside each other
 _PERCENT = re.compile(r"%%|%~dp0|%(\w+)%")
 _DELAYED = re.compile(r"!(\w+)!")
@@ -32,6 +30,9 @@ _ELSE = re.compile(r"(?i)[ \t\n]*else(?=[ \t(])[ \t]*")
 _FOR = re.compile(r"(?i)for(?P<how>[ \t]+/[dflr](?:[ \t]+(?:\"[^\"\n]*\"|[^\s%]+))?)?[ \t]+%(?P<name>[a-z])[ \t]+in[ \t]*\(")
 _DO = re.compile(r"(?i)[ \t\n]*do(?=[ \t(])[ \t]*")
 _ELSEWHERE = re.compile(r"(?i)call[ \t]+:(?!eof\b)|(?:call[ \t]+)?cmd(?:\.exe)?[ \t]+/[ck]\b|(?:if|for)[ \t]|set[ \t][^=]+=")
+_JUMP = re.compile(r"(?i)(?:goto\b[ \t]*:?(?P<label>[^\s:&|]*)|exit\b)")
+_ARGUMENTS = re.compile(r"%~?\*")  # all that the script got
+_UNREAD = re.compile(r"%~?\d|%\w+(?::[^%\n]*)?%|!\w+(?::[^!\n]*)?!")  # a variable or an argument that is not known
 _UNKNOWN = re.compile(r"[%!*?]")
 
 
@@ -53,10 +54,13 @@ class CmdScript:
         self.unread: list[str] = []
         self.expansion = Expansion()
         self._turns = 0
+        self._text = ""
+        self._jumps: list[str] = []  # since the last command with settings
         self._before: dict[str, str | None] | None = None  # inside a branch, what the variables that it sets held before
 
     def run(self, text: str) -> None:
         """Reads all commands of a text; raises UserError for one that comes to more than can be read."""
+        self._text = text
         for chunk in chunks(text):
             self._run_all(_PERCENT.sub(self._percent, chunk), 0)
 
@@ -87,7 +91,7 @@ class CmdScript:
         if text.startswith("(", at):
             end = bracket_end(text, at)
             if end > len(text):
-                self._tell(f"{_shown(text)} opens a bracket that is not closed")
+                self._tell(f"{shown(text)} opens a bracket that is not closed")
             return _Found(end, lambda: self._run_all(text[at + 1 : end - 1], depth + 1))
         if condition := _IF.match(text, at):
             return self._if(text, condition, depth)
@@ -125,8 +129,8 @@ class CmdScript:
             values = [value for value in dict.fromkeys((taken.get(name, before), left.get(name, before))) if value is not None]
             self._hold(name, values[0] if len(values) == 1 else None)
             if len(values) > 1:
-                said = " or ".join(map(_shown, values))
-                self._tell(f"whether {name.upper()} is {said} depends on {_shown(condition[0])}, which is not known here")
+                said = " or ".join(map(shown, values))
+                self._tell(f"whether {name.upper()} is {said} depends on {shown(condition[0])}, which is not known here")
 
     def _branch(self, branch: _Found) -> dict[str, str | None]:
         """The variables that a branch sets, or unsets, which is undone."""
@@ -153,7 +157,7 @@ class CmdScript:
         do = _DO.match(text, closed)
         if not do:
             end = command_end(text, loop.start())
-            return _Found(end, lambda: self._tell(f"{_shown(text[loop.start() : end])} is a loop without a do"))
+            return _Found(end, lambda: self._tell(f"{shown(text[loop.start() : end])} is a loop without a do"))
         values, start = text[loop.end() : closed - 1], do.end()
         body = self._rest(text, start, depth)
         return _Found(body.end, lambda: self._turn(loop, values, text[start : body.end], depth))
@@ -162,7 +166,7 @@ class CmdScript:
         """Reads what a loop does for each of its values; once, with its variable as it is written, where they are not known."""
         words = re.findall(r'"[^"]*"|[^\s,;="]+', _DELAYED.sub(self._value, values))
         if loop["how"] or any(map(_UNKNOWN.search, words)):
-            head = _shown(f"{loop[0]}{values})".replace(f" %{loop['name']} ", f" %%{loop['name']} ", 1))
+            head = shown(f"{loop[0]}{values})".replace(f" %{loop['name']} ", f" %%{loop['name']} ", 1))
             self._tell(f"{head} is a loop over what is not known here; %{loop['name']} stays as it is written")
             self._run_all(body, depth + 1)
             return
@@ -182,9 +186,31 @@ class CmdScript:
             self._set(found)
             return
         if _ELSEWHERE.match(command):
-            self._tell(f"{_shown(command)} is not followed")
-        if words := words_of(command):
-            self.statements.append(Statement(words))
+            self._tell(f"{shown(command)} is not followed")
+        if jump := _JUMP.match(command):
+            self._jump(jump, command)
+        if words := words_of(_ARGUMENTS.sub("", command)):
+            self._keep(words, command)
+
+    def _jump(self, jump: re.Match[str], command: str) -> None:
+        """Notes a jump, which is told if a command with settings comes behind it; one that may be taken only if its target runs any."""
+        label = re.search(rf"(?im)^[ \t]*:[ \t]*{re.escape(jump['label'])}\b", self._text) if jump["label"] else None
+        if self._before is None or (label and " --" in self._text[label.end() :]):
+            self._jumps.append(f"{shown(command)} is not followed")
+
+    def _keep(self, words: list[str], command: str) -> None:
+        """Keeps a command with what is not known in it, but for what is told already."""
+        uses = Uses()
+        if any(word.startswith("--") for word in words):
+            while self._jumps:
+                self._tell(self._jumps.pop(0))
+            uses.passed = dict.fromkeys(_ARGUMENTS.findall(command))
+            unknown = [text for word in words for text in _UNREAD.findall(word)]
+            uses.unknown = dict.fromkeys(text for text in unknown if not self._is_told(text.strip("%!")))
+        self.statements.append(Statement(words, uses=uses))
+
+    def _is_told(self, name: str) -> bool:
+        return any(re.search(rf"(?i)\b{re.escape(name)} (?:is|stays) ", text) for text in self.unread)
 
     def _set(self, found: re.Match[str]) -> None:
         name, value, how = found["name"], found["value"], (found["how"] or "").strip().lower()
@@ -193,16 +219,11 @@ class CmdScript:
         plain = not found["operator"] if not how else how == "/a" and not found["operator"] and re.fullmatch(r"[ \t]*-?\d+[ \t]*", value)
         self._hold(name.lower(), (value.strip() if how else value) if plain and value else None)
         if not plain:
-            self._tell(f"{_shown(found[0])} gives what is not known here; {name} stays as it is written")
+            self._tell(f"{shown(found[0])} gives what is not known here; {name} stays as it is written")
 
     def _tell(self, text: str) -> None:
         if text not in self.unread and len(self.unread) <= MOST_TOLD:
             self.unread.append(text if len(self.unread) < MOST_TOLD else "there is more that was not followed")
-
-
-def _shown(text: str) -> str:
-    """A command on one line, as it begins."""
-    return f"'{shorten(text, LONGEST_SHOWN, placeholder=' …')}'"
 
 
 def _holds(condition: re.Match[str], expanded: Callable[[str], str]) -> bool | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .cmd_text import REDIRECTION
+from .doubts import Block, Doubts
 from .expansion import Expansion
 from .shell_words import Statement
 
@@ -20,11 +21,20 @@ _POWERSHELL = re.compile(r"(?im)(?<=[ \t])`[ \t]*$|\$env:|^[ \t]*\$\w+[ \t]*=|^[
 _CMD = re.compile(
     r"(?im)\^[ \t]*$|^[ \t]*@?(?:echo[ \t]+off|setlocal|rem[ \t]|set[ \t]+\"?\w+=)|%[a-z_]\w+%|(?<!\S)\.?\\?[\w.]+\\[\w.\\-]+\.py\b"
 )
-_ASSIGNED = re.compile(r"(?i)\$(env:)?(\w+)[ \t]*(\+?)=[ \t]*(.*)", re.DOTALL)
+_ASSIGNED = re.compile(r"(?i)(?:\[[\w.]+(?:\[\])?\][ \t]*)?\$(env:)?(\w+)[ \t]*(\+?)=[ \t]*(.*)", re.DOTALL)
 _DOLLAR = re.compile(r"(?i)\$(?:\{(?:env:)?(\w+)\}|(?:env:)?(\w+))")
 _ESCAPED = {"n": "\n", "t": "\t"}  # behind PowerShell's backtick in double quotes
 _TO_LINE_END = re.compile(r"#[^\n]*")  # a comment
-_PARTING = re.compile(r"(?s)`.|'[^']*'?|\"(?:`.|[^`\"])*\"?|(?<!\S)#[^\n]*|[;(){}]")
+_PARTING = re.compile(r"(?s)`.|\$\{[^}]*\}?|@\{|'[^']*'?|\"(?:`.|[^`\"])*\"?|(?<!\S)#[^\n]*|[;(){}]")
+_COLLECTION = r"(?:System\.)?Collections\.(?:ArrayList|Generic\.List\[[\w.]+\])"
+_EMPTY_LIST = re.compile(rf"(?i)(?:\[{_COLLECTION}\]::new\([^)]*\)|New-Object[ \t]+(?:-TypeName[ \t]+)?['\"]?{_COLLECTION}['\"]?(?:\(\))?)")
+_CAST = re.compile(rf"(?i)\[(?:{_COLLECTION}|[\w.]+(?:\[\])?)\][ \t]*(?=@\()")
+_ADDED = re.compile(
+    r"(?is)(?:\[void\][ \t]*\(?[ \t]*|\$null[ \t]*=[ \t]*)?\$(?P<name>\w+)"
+    r"\.Add(?P<several>Range)?\((?P<what>.*?)\)+[ \t]*(?:\|[ \t]*Out-Null)?[ \t]*"
+)
+_LOOP = re.compile(r"(?is)foreach[ \t]*\([ \t]*\$(?P<name>\w+)[ \t]+in[ \t]+(?:@\((?P<listed>.*)\)|(?P<words>.*))\)")
+_COMPUTED = re.compile(r"\$\(|\.\.|[*?({]|\.\w+$")  # of a loop's values: what is worked out while the script runs
 _SPLAT = re.compile(r"@(\w+)")
 
 
@@ -47,32 +57,103 @@ class PowerShellScript:
         self.statements: list[Statement] = []
         self.unread: list[str] = []
         self.expansion = Expansion()
+        self.doubts = Doubts(self.expansion)
 
     def run(self, text: str) -> None:
         """Reads all statements of a text."""
-        for line in (piece for lines in _lines(text) for piece in _pieces(lines)):
-            if not self._assigned(line):
-                self.statements += [Statement(words) for words in self._statements(line) if words]
+        pieces = [piece for lines in _lines(text) for piece in _pieces(lines)]
+        at, head = 0, ""
+        while at < len(pieces):
+            piece = pieces[at]
+            at += 1
+            if piece == "{":
+                self._open(head, at)
+            elif piece == "}":
+                at = self._close(pieces, at)
+            elif not self._added(piece) and not self._assigned(piece):
+                self.doubts.take()
+                statements = [words for words in self._statements(piece) if words]
+                uses = self.doubts.take()
+                self.statements += [Statement(words, uses=uses) for words in statements]
+            head = piece if piece not in ("", "}") else head
+        self.doubts.finish()
+
+    def _open(self, head: str, start: int) -> None:
+        """Begins a block, which may be skipped but for a loop over known words; the variable of another loop is not known."""
+        self.doubts.take()
+        word = head.lower()
+        kind = "function" if word.startswith(("function", "filter")) else "{"
+        if not (loop := _LOOP.fullmatch(head)):
+            self.doubts.open(Block(kind, 0 if word in ("try", "finally", "{", "&") else self.doubts.number()))
+            return
+        name, listed = loop["name"].lower(), loop["listed"] or loop["words"] or ""
+        values = [word for words in self._statements(listed, in_array=True) for word in words]
+        uses = self.doubts.take()
+        if not values or uses.unknown or uses.passed or any(map(_COMPUTED.search, values)):
+            self.variables.pop(name, None)
+            self.doubts.open(Block("for", self.doubts.number()))
+            return
+        block = Block("for", 0, name, start, values[1:], uses)
+        self.doubts.open(block)
+        self._turn(block, values[0])
+
+    def _turn(self, block: Block, value: str) -> None:
+        self.doubts.uses.add(block.uses)
+        self._hold(block.name, value)
+
+    def _close(self, pieces: list[str], at: int) -> int:
+        """Closes the innermost block, or begins a loop's next turn; where to read on."""
+        if not self.doubts.blocks:
+            return at
+        block = self.doubts.blocks[-1]
+        if not block.values:
+            self.doubts.blocks.pop()
+            return at
+        self._turn(block, self.doubts.turn(block, " ".join(pieces[block.start : at])))
+        return block.start
+
+    def _added(self, line: str) -> bool:
+        """Remembers what `$list.Add(…)` and `$list.AddRange(…)` put behind a list, if the line is one."""
+        found = _ADDED.fullmatch(line)
+        before = self.variables.get(found["name"].lower()) if found else None
+        if not found or not isinstance(before, list):
+            return False
+        what = found["what"].strip()
+        words = [word for words in self._statements(what.removeprefix("@("), in_array=True) for word in words]
+        self._hold(found["name"], [*before, *(words if found["several"] else [" ".join(words)])], more=True)
+        return True
 
     def _value(self, named: re.Match[str]) -> str | list[str]:
         """What a variable holds; it stays as it is written where that is not known."""
-        return self.expansion.put(self.variables.get(next(filter(None, named.groups())).lower(), named[0]))
+        name = next(filter(None, named.groups())).lower()
+        if name == "args":
+            self.doubts.uses.passed[named[0]] = None
+            return []
+        if name in self.variables:
+            self.doubts.used(name)
+        else:
+            self.doubts.uses.unknown[named[0]] = None
+        return self.expansion.put(self.variables.get(name, named[0]))
 
-    def _hold(self, name: str, value: str | list[str]) -> None:
+    def _hold(self, name: str, value: str | list[str], more: bool = False) -> None:
         self.variables[name.lower()] = self.expansion.held(name, value)
+        self.doubts.held(name.lower(), value, more)
 
     def _assigned(self, line: str) -> bool:
         """Remembers `$name = value` and `$env:name = value`, if the line is one."""
         if not (found := _ASSIGNED.fullmatch(line)):
             return False
-        name, text = found[2], found[4].strip()
+        name, text = found[2], _CAST.sub("", found[4].strip(), count=1)
+        if _EMPTY_LIST.fullmatch(text):
+            self._hold(name, [])
+            return True
         before = self.variables.get(name.lower(), "") if found[3] else ""
         inner = re.fullmatch(r"@\((.*)\)[ \t;]*", text, re.DOTALL)
         words = [word for words in self._statements(inner[1] if inner else text, in_array=inner is not None) for word in words]
         if inner or isinstance(before, list):
-            self._hold(name, [*(before if isinstance(before, list) else []), *words])
+            self._hold(name, [*(before if isinstance(before, list) else []), *words], more=bool(found[3]))
         else:
-            self._hold(name, before + " ".join(words))
+            self._hold(name, before + " ".join(words), more=bool(found[3]))
         if found[1]:
             self.exported[found[2]] = " ".join(words)
         return True
@@ -148,20 +229,22 @@ def _lines(text: str) -> Iterator[str]:
     kept = ""
     for line in map(str.strip, _CONTINUED.sub(" ", re.sub(r"<#.*?#>", "", text, flags=re.DOTALL)).split("\n")):
         kept = f"{kept}\n{line}" if kept else line
-        if "@(" not in kept or kept.count("(") <= kept.count(")"):
+        if ("@(" not in kept or kept.count("(") <= kept.count(")")) and ("@{" not in kept or kept.count("{") <= kept.count("}")):
             yield kept
             kept = ""
     yield kept
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """What semicolons part that stand neither in quotes, in brackets nor in a comment."""
+    """What semicolons and braces part that stand neither in quotes, in brackets nor in a comment; the braces too."""
     start = depth = 0
     for found in _PARTING.finditer(text):
-        depth += (found[0] in ("(", "{")) - (found[0] in (")", "}"))
-        if found[0] == ";" and depth <= 0:
+        if found[0] in (";", "{", "}") and depth <= 0:
             yield text[start : found.start()].strip()
+            if found[0] != ";":
+                yield found[0]
             start = found.end()
+        depth += (found[0] in ("(", "@{") or (found[0] == "{" and depth > 0)) - (found[0] == ")" or (found[0] == "}" and depth > 0))
     yield text[start:].strip()
 
 

@@ -1,4 +1,4 @@
-"""Shell scripts, read and never run: quotes, variables, arrays, line continuations, `eval`.
+"""The words of shell scripts, read and never run: quotes, variables, arrays, line continuations.
 
 The rules are those of POSIX shells (quoting, field splitting) and of bash for arrays. What a script computes while it runs
 is not known here: such variables stay as they are written.
@@ -9,93 +9,35 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from .doubts import Doubts, Uses
 from .expansion import Expansion
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?:\[[@*]\])?(?::?-([^}]*))?\}|([A-Za-z_]\w*))")
-_KEYWORDS = {"then", "else", "elif", "do", "if", "while", "{", "!", "time", "exec", "nohup", "sudo"}
+_ARGUMENTS = re.compile(r"\$(?:[@*]|\{[@*][^}\n]*\})")  # all that the script got
+_UNREAD = re.compile(r"\$(?:\{[^}\n]*\}|\d)")  # an expression, or one of the script's arguments
+HEREDOC = re.compile(r"\d*<<(?P<tabs>-?)(?!<)[ \t]*(?:'(?P<single>[^'\n]+)'|\"(?P<double>[^\"\n]+)\"|\\?(?P<plain>[^\s'\";&|<>()\\]+))")
 _DRIVE = re.compile(r"[A-Za-z]:(\\.*)?")
-DEPTH = 4  # evals inside evals
-_REDIRECTION = re.compile(r"(\d*|&)[<>]+(&\d*|[ \t]*[^\s;&|]+)?")
 
 
 @dataclass
 class Statement:
-    """The words of one command and the variables set just for it."""
+    """The words of one command, the variables set just for it, and what it is made of."""
 
     words: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
+    uses: Uses = field(default_factory=Uses)
 
 
-class Script:
-    """Reads a script statement by statement; assignments are remembered, nothing is run."""
+class Words:
+    """Reads the words of a script at a place; assignments are remembered."""
 
     def __init__(self) -> None:
         self.variables: dict[str, str | list[str]] = {}
-        self.exported: dict[str, str] = {}
-        self.statements: list[Statement] = []
-        self.unread: list[str] = []
         self.text, self.at = "", 0
         self.expansion = Expansion()
+        self.doubts = Doubts(self.expansion)
 
-    def run(self, text: str, depth: int = 0) -> None:
-        """Reads all statements of a text."""
-        kept = self.text, self.at
-        self.text, self.at = text, 0
-        while self.at < len(self.text):
-            statement = self._statement()
-            while statement.words and statement.words[0] in _KEYWORDS:
-                statement.words.pop(0)
-            if statement.words[:1] == ["eval"] and depth < DEPTH:
-                self.run(" ".join(statement.words[1:]), depth + 1)
-            elif statement.words:
-                self.statements.append(statement)
-        self.text, self.at = kept
-
-    def _statement(self) -> Statement:
-        """The words up to the end of a line or a separator; assignments before the first word are taken out."""
-        statement, exporting = Statement(), False
-        assigned: dict[str, str] = {}
-        while self._skip_blanks():
-            found = None if statement.words else _ASSIGNMENT.match(self.text, self.at)
-            if found:
-                self.at = found.end()
-                assigned[found[1]] = self._assign(found[1], bool(found[2]))
-                continue
-            words = self._word()
-            if words in (["export"], ["declare"], ["local"]) and not statement.words:
-                exporting = words == ["export"]
-                continue
-            statement.words += words
-        if exporting:
-            self.exported.update(assigned)
-            statement.words.clear()
-        elif statement.words:
-            statement.environment = assigned
-        return statement
-
-    def _skip_blanks(self) -> bool:
-        """Goes to the next word; False at the end of the statement, which is passed."""
-        text = self.text
-        while self.at < len(text):
-            char = text[self.at]
-            if text.startswith("\\\n", self.at):
-                self.at += 2
-            elif char in " \t\r":
-                self.at += 1
-            elif char == "#":
-                end = text.find("\n", self.at)
-                self.at = len(text) if end < 0 else end
-            elif found := _REDIRECTION.match(text, self.at):
-                self.at = found.end()  # where output goes is no setting
-            elif char in "\n;&|()":
-                self.at += 1
-                return False
-            else:
-                return True
-        return False
-
-    def _assign(self, name: str, more: bool) -> str:
+    def assign(self, name: str, more: bool) -> str:
         """Reads the value of NAME= or NAME+=, a word or an array in brackets; the array as text is its words joined."""
         before = self.variables.get(name, "")
         if self.text.startswith("(", self.at):
@@ -105,15 +47,20 @@ class Script:
                 if self.text[self.at] == "\n":
                     self.at += 1
                 elif self._skip_array_blanks():
-                    before_word, found = self.at, self._word()
+                    before_word, found = self.at, self.word()
                     words += found
                     self.at += self.at == before_word  # a stray separator
             self.at += 1
-            self.variables[name] = self.expansion.held(name, words)
+            self.hold(name, words, more)
             return " ".join(words)
-        value = " ".join(self._word(split=False))
-        self.variables[name] = self.expansion.held(name, f"{before}{value}" if more and isinstance(before, str) else value)
+        value = " ".join(self.word(split=False))
+        self.hold(name, f"{before}{value}" if more and isinstance(before, str) else value, more)
         return value
+
+    def hold(self, name: str, value: str | list[str], more: bool = False) -> None:
+        """Gives a variable its value; `more` was added to what it held."""
+        self.variables[name] = self.expansion.held(name, value)
+        self.doubts.held(name, value, more)
 
     def _skip_array_blanks(self) -> bool:
         """Goes to the next word of an array; False at a line's end or the closing bracket."""
@@ -129,11 +76,13 @@ class Script:
                 return self.text[self.at] not in "\n)"
         return False
 
-    def _word(self, split: bool = True) -> list[str]:
+    def word(self, split: bool = True) -> list[str]:
         """One word as it is after quotes and variables; an unquoted variable may give none or several."""
         words, current, quoted = [], "", False
         while self.at < len(self.text) and self.text[self.at] not in " \t\r\n;&|()":
             char = self.text[self.at]
+            if char == "<" and HEREDOC.match(self.text, self.at):
+                break
             if char == "'":
                 end = self.text.find("'", self.at + 1)
                 end = len(self.text) if end < 0 else end
@@ -198,18 +147,34 @@ class Script:
         """The value of $NAME or ${NAME}: text, or words where it is split; as written if it is not known."""
         if self.text.startswith("$(", self.at):
             return self._computed()
+        if passed := _ARGUMENTS.match(self.text, self.at):
+            self.at = passed.end()
+            self.doubts.uses.passed[passed[0]] = None
+            return []
         found = _VARIABLE.match(self.text, self.at)
         if not found:
-            self.at += 1
-            return "$"
+            return self._unread()
         self.at = found.end()
-        value = self.variables.get(found[1] or found[3], found[2])
+        name = found[1] or found[3]
+        value = self.variables.get(name, found[2])
         if value is None:
+            self.doubts.uses.unknown[found[0]] = None
             return found[0]
+        if name in self.variables:
+            self.doubts.used(name)
         self.expansion.put(value)
         if isinstance(value, list):
             return value if split or keep_arrays else " ".join(value)
         return value.split() if split else value
+
+    def _unread(self) -> str:
+        """An expression of a $ that is not worked out, as it is written."""
+        found = _UNREAD.match(self.text, self.at)
+        self.at = found.end() if found else self.at + 1
+        if not found:
+            return "$"
+        self.doubts.uses.unknown[found[0]] = None
+        return found[0]
 
     def _computed(self) -> str:
         """A $(command) as it is written; the script's own folder is ".", for files beside it."""
@@ -221,4 +186,7 @@ class Script:
             if char == ")" and depth == 0:
                 break
         text = self.text[start : self.at]
-        return "." if text.startswith("$(dirname ") else text
+        if text.startswith("$(dirname "):
+            return "."
+        self.doubts.uses.unknown[text] = None
+        return text
