@@ -49,13 +49,13 @@ def import_config(paths: Sequence[Path | str]) -> Imported:
     report = Report([document for path in dict.fromkeys(map(Path, paths)) for document in read(path)])
     report.notes += [f"{document.path.name}: {text}." for document in report.documents for text in document.unread]
     groups: dict[str, list[Document]] = {}
-    strangers = [document for document in report.documents if not _format(document, report.documents)]
+    for document in report.documents:
+        groups.setdefault(_format(document, report.documents), []).append(document)
+    strangers = groups.pop("", [])
     if bad := next((document for document in strangers if not document.several or len(strangers) == len(report.documents)), None):
         known = "TOML of diffusion-pipe or musubi-tuner, OneTrainer JSON, command lines of musubi-tuner, finetrainers or FastVideo"
         raise fail(bad.label, "is no configuration of a trainer known here.", f"Known: {known}, validation.json or .csv.")
     report.notes += [f"{document.label} is a command of no trainer known here: it was left out." for document in strangers]
-    for document in [document for document in report.documents if document not in strangers]:
-        groups.setdefault(_format(document, report.documents), []).append(document)
     trainers = [name for name in groups if name != PROMPTS]
     if len(trainers) > 1:
         raise fail(", ".join(map(str, paths)), f"are of several trainers: {', '.join(trainers)}.", "Import one run at a time.")

@@ -94,7 +94,7 @@ class Script(Words):
         elif in_pattern:
             return False
         elif word in _OPENING:
-            self._open("{" if word == "{" else word)
+            self._open(word)
         elif word in _BRANCHES:
             if self._innermost("if"):
                 doubts.blocks[-1].number = doubts.number()

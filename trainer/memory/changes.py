@@ -94,8 +94,7 @@ def _latents(family: ModelFamily, size: Size) -> int:
 
 def steps_here(job: TrainingJob) -> bool:
     """Whether a job's optimizer works here with its options, and its learning rate is one that it is used with."""
-    here = job.compute.model_copy(update={"device": "auto"})
-    return not usual_rate(job.optimizer) and not check_optimizer(job.model_copy(update={"compute": here}))
+    return not usual_rate(job.optimizer) and not check_optimizer(job)
 
 
 def in_words(change: Sequence[str]) -> str:

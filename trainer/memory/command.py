@@ -38,8 +38,9 @@ def plan_of_job(
         job = job.model_copy(update={"memory": job.memory.model_copy(update={"fit_into": fit})})
     with torch.inference_mode(False), torch.enable_grad():  # which ComfyUI takes from its nodes, and a rehearsed step needs
         family, said = planned_model(job.model, places)
-        here = job.compute.model_copy(update={"device": "auto"})  # what the optimizer is tried on; the card may be another machine's
-        check_against_model(job.model_copy(update={"compute": here}), family, places.runs / job.output.name)
+        # what optimizers are tried on; the card may be another machine's
+        job = job.model_copy(update={"compute": job.compute.model_copy(update={"device": "auto"})})
+        check_against_model(job, family, places.runs / job.output.name)
         card, free = card_for(card_name)
         micros, size = planned_micros(job, family)
         plan = make_plan(job, family, micros, size, card, dtype_of(job.compute.dtype, card.has_bf16), free, say=say)
